@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# What every target of ours has in common, and nothing that leaks into a user's build.
+function(remat_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
+  # g++ 12 sees an overlap in every  "literal" + std::string  that it inlines (GCC bug 105651).
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(${target} PRIVATE -Wno-restrict)
+  endif()
+  set_target_properties(${target} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  if(REMAT_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(REMAT_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  endif()
+endfunction()
