@@ -27,8 +27,10 @@ inline constexpr int64_t kArenaAlignment = 64;
 inline constexpr int64_t kNoAddress = -1;
 
 struct PlaceOptions {
-  double time_limit_seconds = 1.0;  // for the exact search; the heuristics always finish
-  int64_t max_search_nodes = 2'000'000;  // the same bound counted in search nodes: repeatable
+  // What decides how long the searches go on: about a second of one core. The heuristics always
+  // finish. The same schedule with the same limit has the same placement, ...
+  int64_t max_search_nodes = 2'000'000;
+  double time_limit_seconds = 10.0;  // ... unless this safety net for slow machines strikes first
 };
 
 struct Placement {

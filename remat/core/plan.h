@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -15,12 +16,29 @@ namespace remat {
 
 inline constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
 
+// What a planner has so far, for whoever waits.
+struct PlanProgress {
+  std::string_view strategy;
+  int64_t moves = 0;  // plans looked at
+  int64_t best_peak_bytes = 0;
+  int64_t best_time_ns = 0;
+  std::optional<int64_t> lower_bound_time_ns = {};
+};
+
 struct PlanOptions {
   int64_t budget_bytes = kNoBudget;  // bounds the peak, externals included
   std::string strategy = "auto";     // a name from strategies()
   int64_t every_k = 0;               // every_k: boundaries per segment; 0 = the square root of all
+  // Fit addresses too, not only live bytes: externals + the arena of place() within the budget.
+  bool placed = false;
+  double time_limit_seconds = 2.0;   // for strategies that search
+  bool keep_order = false;           // first runs stay in the order of the graph
+  // Orders a search may look at. If set, the clock is not: the same plan on a slow machine too.
+  int64_t max_moves = 0;
+  uint64_t seed = 1;                 // same graph, options and seed: same plan
   // Orders longer than this are not built: recompute_all on a deep graph grows quadratically.
   int64_t max_runs = 20'000'000;
+  std::function<void(const PlanProgress&)> progress = {};  // called often; must be quick
 };
 
 // Why a storage is kept or recomputed, as the strategy saw it when it decided.
@@ -39,8 +57,8 @@ struct Floor {
 // An order of ops, with repeats, and what is known about it.
 struct Plan {
   std::vector<OpId> order;
-  std::string strategy;
-  bool feasible = false;  // peak_bytes <= the budget
+  std::string strategy;   // that made it; for auto, the one that won
+  bool feasible = false;  // peak_bytes <= the budget; with `placed`, the arena as well
   int64_t peak_bytes = 0;
   int64_t time_ns = 0;
   std::optional<int64_t> lower_bound_time_ns;  // proven; none where none is known
@@ -58,16 +76,26 @@ struct Strategy {
 // In the order in which the literature grew; "auto" comes last.
 std::span<const Strategy> strategies();
 
-// Plans with options.strategy. Never fails for lack of memory: the result says if it is feasible.
+// Plans with options.strategy. Lack of memory is not a failure: the result says if it is feasible.
 // Throws Error for an unknown strategy or a negative budget.
-Plan plan(const Graph& graph, const PlanOptions& options);
+Plan plan(const Graph& graph, const PlanOptions& options = {});
 
-// The peak of the given order with nothing recomputed and without reuse: what the plain framework
-// would need. "50%" means half of this.
-int64_t keep_all_peak_bytes(const Graph& graph);
-int64_t keep_all_time_ns(const Graph& graph);
+// The step as the plain framework runs it: the given order, nothing recomputed, no reuse. A budget
+// of "50%" means half of this peak.
+struct Baseline {
+  int64_t peak_bytes = 0;
+  int64_t time_ns = 0;
+};
+Baseline keep_all_baseline(const Graph& graph);
 
-// The least peak any of our constructions reaches, and the op that sets it.
+// The least peak that any of our constructions reaches, whatever it costs in time.
 Floor floor(const Graph& graph);
+
+// Every op once, in the order given.
+std::vector<OpId> given_order(const Graph& graph);
+
+// Rewrites and simulates an order: fills peak, time and feasible. For strategies.
+Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
+               int64_t budget_bytes);
 
 }  // namespace remat

@@ -19,7 +19,11 @@ class Rewriter {
  public:
   Rewriter(const Graph& graph, std::span<const OpId> order, const RewriteOptions& options)
       : graph_(graph), order_(order), options_(options) {
-    copies_.resize(graph.storages.size());
+    copies_.resize(graph.storages.size(), 0);
+    for (const Storage& storage : graph.storages) {
+      first_value_.push_back(holders_.size());
+      holders_.resize(holders_.size() + storage.changers.size() + 1);
+    }
     has_run_.resize(graph.ops.size(), false);
     for (size_t i = 0; i < graph.external_count; ++i) new_instance(static_cast<StorageId>(i), kForever);
   }
@@ -42,33 +46,38 @@ class Rewriter {
 
  private:
   static constexpr size_t kForever = std::numeric_limits<size_t>::max();
-
-  // A copy of a storage and the version it holds at this point of the order.
-  struct Copy {
-    InstanceId instance;
-    int32_t version;
-  };
+  static constexpr size_t kMostOperands = std::numeric_limits<int32_t>::max();
 
   InstanceId new_instance(StorageId storage, size_t last_use) {
-    std::vector<Copy>& copies = copies_[index(storage)];
     const InstanceId id = static_cast<InstanceId>(schedule_.instances.size());
-    schedule_.instances.push_back({storage, static_cast<int32_t>(copies.size()), kNoInstance});
+    schedule_.instances.push_back({storage, copies_[index(storage)]++, kNoInstance});
     last_use_.push_back(last_use);
-    copies.push_back({id, 0});
+    holders({storage, 0}).push_back(id);
     return id;
   }
 
-  Copy& use(const Value& value, const std::string& user, size_t until) {
-    std::vector<Copy>& copies = copies_[index(value.storage)];
-    for (size_t i = copies.size(); i-- > 0;) {
-      if (copies[i].version != value.version) continue;
-      size_t& last = last_use_[index(copies[i].instance)];
-      last = std::max(last, until);
-      return copies[i];
+  std::vector<InstanceId>& holders(const Value& value) {
+    return holders_[first_value_[index(value.storage)] + static_cast<size_t>(value.version)];
+  }
+
+  InstanceId use(const Value& value, const std::string& user, size_t until) {
+    const std::vector<InstanceId>& instances = holders(value);
+    if (instances.empty()) {
+      throw Error(concat("[rewrite] at position ", position_, ", ", user, " needs ",
+                         graph_.storage(value.storage).name, " at version ", value.version,
+                         ", which no copy holds there; expected its creator and its updates before"));
     }
-    throw Error(concat("[rewrite] at position ", position_, ", ", user, " needs ",
-                       graph_.storage(value.storage).name, " at version ", value.version,
-                       ", which no copy holds there; expected its creator and its updates before"));
+    size_t& last = last_use_[index(instances.back())];
+    last = std::max(last, until);
+    return instances.back();
+  }
+
+  // Moves the copy in which the value was made last on to the next version.
+  InstanceId advance(const Value& value, const std::string& user, size_t until) {
+    const InstanceId id = use(value, user, until);
+    holders(value).pop_back();
+    holders({value.storage, value.version + 1}).push_back(id);
+    return id;
   }
 
   void bind(OpId id) {
@@ -84,23 +93,24 @@ class Rewriter {
       throw Error(concat("[rewrite] op ", op.name, " stands twice; it must not be re-run"));
     }
     has_run_[index(id)] = true;
+    if (schedule_.operands.size() > kMostOperands) {
+      throw Error("[rewrite] the order is too long: more operands than 31 bits can count");
+    }
     schedule_.steps.push_back({.kind = first ? StepKind::run : StepKind::recompute,
                                .op = id,
                                .first_operand = static_cast<int32_t>(schedule_.operands.size()),
                                .instance = kNoInstance});
     for (const Value& value : op.reads) {
-      schedule_.operands.push_back(use(value, op.name, position_).instance);
+      schedule_.operands.push_back(use(value, op.name, position_));
     }
     for (const Value& value : op.updates) {
-      Copy& copy = use(value, op.name, position_);
-      schedule_.operands.push_back(copy.instance);
-      ++copy.version;
+      schedule_.operands.push_back(advance(value, op.name, position_));
     }
     for (const StorageId storage : op.creates) {
       schedule_.operands.push_back(new_instance(storage, position_));
     }
     if (first) {
-      for (const Value& value : op.effects) ++use(value, op.name, kForever).version;
+      for (const Value& value : op.effects) advance(value, op.name, kForever);
     }
   }
 
@@ -170,7 +180,9 @@ class Rewriter {
   std::span<const OpId> order_;
   RewriteOptions options_;
   Schedule schedule_;
-  std::vector<std::vector<Copy>> copies_;  // by storage, oldest first
+  std::vector<int32_t> copies_;        // by storage: instances so far
+  std::vector<size_t> first_value_;    // by storage: its version 0 in holders_
+  std::vector<std::vector<InstanceId>> holders_;  // by value: copies that hold it, last made last
   std::vector<size_t> last_use_;           // by instance: position in the order
   std::vector<bool> has_run_;              // by op
   size_t position_ = 0;

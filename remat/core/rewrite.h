@@ -23,8 +23,8 @@ struct RewriteOptions {
 //                                    creates a1#1    reads a1#1
 //
 // - the first occurrence of an op is its run, every later one a recompute into fresh instances;
-// - an op takes each value (storage at a version) from the newest instance that holds it, so in-place
-//   chains must be re-run from their creator to have an earlier version again;
+// - an op takes each value (storage at a version) from the instance in which it was made last, so
+//   in-place chains must be re-run from their creator to have an earlier version again;
 // - an instance is freed right after its last use; outputs, at their last version, never;
 // - with `reuse`, a result takes the place of a source that dies there: the first pair listed wins.
 //

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "remat/core/error.h"
@@ -126,14 +127,45 @@ class ScheduleReader {
     operands(op, "reads", names.reads, op.reads.size());
     operands(op, "updates", names.updates, op.updates.size());
     operands(op, "creates", names.creates, op.creates.size());
-    for (const std::string_view pair : names.reuse) {
+    places(names.reuse, schedule_.steps.back());
+  }
+
+  // The place is the instance's, in text it stands where the instance is created. So that every
+  // text has one meaning and prints as itself, only a step's own creates may take only its own
+  // reads' places, and an instance that is created again (for verify to refuse) takes the same
+  // place again.
+  void places(const std::vector<std::string_view>& pairs, const Step& step) {
+    std::unordered_map<InstanceId, InstanceId> place;
+    for (const InstanceId id : schedule_.creates(graph_, step)) place.emplace(id, kNoInstance);
+    std::unordered_set<InstanceId> read;
+    if (!pairs.empty()) {
+      const auto ids = schedule_.reads(graph_, step);
+      read.insert(ids.begin(), ids.end());
+    }
+    for (const std::string_view pair : pairs) {
       const auto [result, source] = detail::split_at(pair, '<', "<result>'<'<source> in reuse=");
-      const InstanceId taken = instance(source);
-      InstanceId& place = schedule_.instances[index(instance(result))].in_place_of;
-      if (place != kNoInstance) {
+      const auto created = place.find(instance(result));
+      if (created == place.end()) {
+        throw Error(concat("reuse writes ", excerpt(result),
+                           ", which this step does not create; expected one of its creates="));
+      }
+      if (created->second != kNoInstance) {
         throw Error(concat(excerpt(result), " takes two places; expected one"));
       }
-      place = taken;
+      created->second = instance(source);
+      if (!read.contains(created->second)) {
+        throw Error(concat("reuse takes the place of ", excerpt(source),
+                           ", which this step does not read; expected one of its reads="));
+      }
+    }
+    for (const InstanceId id : schedule_.creates(graph_, step)) {
+      const InstanceId source = place.at(id);
+      InstanceId& known = schedule_.instances[index(id)].in_place_of;
+      if (!created_.insert(id).second && known != source) {
+        throw Error(concat(excerpt(instance_name(graph_, schedule_.instances[index(id)])),
+                           " is created again, in another place; expected the same reuse="));
+      }
+      known = source;
     }
   }
 
@@ -143,6 +175,7 @@ class ScheduleReader {
   std::unordered_map<std::string_view, StorageId> storage_named_;
   std::unordered_map<std::string_view, OpId> op_named_;
   std::unordered_map<std::string_view, InstanceId> instance_named_;
+  std::unordered_set<InstanceId> created_;
 };
 
 void append_instances(std::string& out, const Graph& graph, const Schedule& schedule,

@@ -70,9 +70,9 @@ std::string instance_name(const Graph& graph, const Instance& instance);
 //     recompute conv1 reads=x,w1 creates=a1#1
 //     free a2
 //
-// parse_schedule(print_schedule(s, g), g) == s for every schedule that rewrite makes. The parser
-// demands known names and operands that fit the op; whether the schedule is *right* is for verify
-// to say. Throws Error with the line.
+// parse_schedule(print_schedule(s, g), g) == s for every schedule that rewrite or parse_schedule
+// makes. The parser demands known names, operands that fit the op and reuse= between the step's own
+// creates and reads; whether the schedule is *right* is for verify to say. Throws Error with the line.
 std::string print_schedule(const Schedule& schedule, const Graph& graph);
 Schedule parse_schedule(std::string_view text, const Graph& graph);
 

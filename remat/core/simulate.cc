@@ -11,7 +11,7 @@ namespace {
 int64_t checked_add(int64_t a, int64_t b) {
   int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) {
-    throw Error("[simulate] the schedule's time does not fit into 64 bits of nanoseconds");
+    throw Error("[simulate] the schedule's bytes or nanoseconds do not fit into 64 bits");
   }
   return sum;
 }
@@ -26,7 +26,8 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
   Moment now;
   int64_t time_ns = 0;
   const auto resident = [&](const Instance& instance, int64_t bytes) {
-    now.bytes += bytes;
+    // A schedule from a file may hold any number of copies of a storage at once.
+    now.bytes = checked_add(now.bytes, bytes);
     now.by_role[role_of(graph, instance)] += bytes;
   };
   for (size_t i = 0; i < graph.external_count; ++i) {
@@ -52,7 +53,7 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
       const Instance& source = schedule.instances[index(result.in_place_of)];
       resident(source, -std::min(bytes, graph.storage(source.storage).bytes));
     }
-    now.bytes += op.workspace_bytes;
+    now.bytes = checked_add(now.bytes, op.workspace_bytes);
     now.workspace_bytes = op.workspace_bytes;
     see(s, now);
     now.bytes -= op.workspace_bytes;

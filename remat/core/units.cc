@@ -86,7 +86,7 @@ int64_t parse_budget(std::string_view text, int64_t whole_bytes) {
   for (const Unit& unit : kUnits) {
     if (unit_name != unit.name) continue;
     const double bytes =
-        unit.size == 0.0 ? amount / 100.0 * static_cast<double>(whole_bytes) : amount * unit.size;
+        unit.size == 0.0 ? amount * static_cast<double>(whole_bytes) / 100.0 : amount * unit.size;
     if (bytes >= static_cast<double>(std::numeric_limits<int64_t>::max())) bad_budget(text);
     // A plain integer number of bytes must not pass through a double: it would lose low digits.
     if (unit.size == 1.0) {

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# HiGHS from the `highsbox` wheel: in the source tree's .venv, or where HIGHS_ROOT says. Defines
+# highs::highs. The wheel's own config looks for the library in lib64/, where it is not.
+set(HIGHS_ROOT "" CACHE PATH "A highs_dist directory: the one with include/highs and lib/libhighs.so")
+file(GLOB highs_in_venv "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/highsbox/highs_dist")
+
+find_path(HIGHS_INCLUDE_DIR interfaces/highs_c_api.h
+  HINTS ${HIGHS_ROOT} ${highs_in_venv} PATH_SUFFIXES include/highs)
+find_library(HIGHS_LIBRARY highs HINTS ${HIGHS_ROOT} ${highs_in_venv} PATH_SUFFIXES lib)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(HIGHS REQUIRED_VARS HIGHS_LIBRARY HIGHS_INCLUDE_DIR)
+
+if(HIGHS_FOUND AND NOT TARGET highs::highs)
+  add_library(highs::highs SHARED IMPORTED)
+  set_target_properties(highs::highs PROPERTIES
+    IMPORTED_LOCATION "${HIGHS_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${HIGHS_INCLUDE_DIR}")
+endif()
+mark_as_advanced(HIGHS_INCLUDE_DIR HIGHS_LIBRARY)

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/cli/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "remat/cli/files.h"
+#include "remat/core/error.h"
+#include "remat/core/graph_text.h"
+#include "remat/core/units.h"
+
+namespace remat {
+namespace {
+
+// What is wrong with a budget, or nothing. It must be known before the graph is, so that a slip of
+// the keyboard is a usage error; a share of one byte is as good as of any other number.
+std::string budget_fault(const std::string& text) {
+  try {
+    parse_budget(text, 1);
+    return {};
+  } catch (const Error& error) {
+    return without_verb(error.what());
+  }
+}
+
+}  // namespace
+
+void add_json_option(CLI::App& command, std::string& path) {
+  command
+      .add_option("--json", path,
+                  "Write the result as JSON; - is standard output, and then "
+                  "nothing else is written to it")
+      ->type_name("FILE");
+}
+
+void add_budget_option(CLI::App& command, std::vector<std::string>& budgets, bool several) {
+  CLI::Option* option = command.add_option(
+      "--budget", budgets,
+      several ? "Bytes with a unit (1.5GiB) or a share of the keep-all peak "
+                "(50%); several with commas give a table"
+              : "Bytes with a unit (1.5GiB) or a share of the keep-all peak (50%)");
+  option->required()->type_name("B")->check(budget_fault, "");
+  if (several) {
+    // Without extra arguments: in `--budget 50% net.graph` the graph is not a budget.
+    option->delimiter(',')->allow_extra_args(false);
+  } else {
+    option->expected(1);
+  }
+}
+
+std::string strategy_help() {
+  std::string help;
+  for (const Strategy& strategy : strategies()) {
+    help += fmt::format("\n  {:<14} {}", strategy.name, strategy.summary);
+  }
+  return help;
+}
+
+std::string strategy_fault(const std::string& name) {
+  std::string names;
+  for (const Strategy& strategy : strategies()) {
+    if (strategy.name == name) return {};
+    names += (names.empty() ? "" : ", ") + std::string(strategy.name);
+  }
+  return fmt::format("unknown strategy '{}'; expected one of {}", name, names);
+}
+
+std::string without_verb(const std::string& message) {
+  const size_t end = message.find("] ");
+  return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
+}
+
+Graph load_graph(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    return parse_graph(text);
+  } catch (const Error& error) {
+    throw Error(shown_path(path) + ": " + without_verb(error.what()));
+  }
+}
+
+void write_json(const std::string& path, const nlohmann::json& json) {
+  write_file(path, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+Plan plan_with_progress(const Graph& graph, PlanOptions options) {
+  using Clock = std::chrono::steady_clock;
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  auto next = Clock::now() + std::chrono::seconds(1);
+  bool written = false;
+  if (shown) {
+    options.progress = [&](const PlanProgress& progress) {
+      if (Clock::now() < next) return;
+      next = Clock::now() + std::chrono::milliseconds(100);
+      written = true;
+      std::cerr << fmt::format("\r\033[K{}: {} moves, best {} at {}", progress.strategy,
+                               progress.moves, format_ns(progress.best_time_ns),
+                               format_bytes(progress.best_peak_bytes))
+                << std::flush;
+    };
+  }
+  Plan result = plan(graph, options);
+  if (written) std::cerr << "\r\033[K" << std::flush;
+  return result;
+}
+
+void report_error(const std::string& command, const std::string& message) {
+  std::string line = command + ": " + without_verb(message);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::cerr << line << "\n";
+}
+
+}  // namespace remat

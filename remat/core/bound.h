@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "remat/core/graph.h"
+
+namespace remat {
+
+// Proven bounds on what *any* legal plan can reach: any order of the ops, any repeats. They make
+// "at most 2 % above the optimum" and "no plan can fit" statements of fact.
+//
+// The bound on time is the minimum of a relaxation that every plan satisfies (window_model.h, with
+// the proof), for a chain of dependent ops as cuts.
+struct BoundOptions {
+  double time_limit_seconds = 1.0;
+  int max_cuts = 12;
+  int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
+};
+
+// A lower bound on the time of every plan whose peak is within the budget; at least the time of
+// running every op once. None: it is proven that there is no such plan. Without a solver, or when
+// the time is up, the trivial bound.
+std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes,
+                                           const BoundOptions& options = {});
+
+// Whether a time is as good as a bound: they differ by less than 0.002 %, twice what the solver's
+// gap and tolerances leave open for long steps. For steps below 50 µs that means equal.
+constexpr bool attains(int64_t time_ns, int64_t bound_ns) {
+  return time_ns - bound_ns <= time_ns / 50'000;
+}
+
+// A lower bound on the peak of every plan: the most that some op needs at its first run, or that
+// the step ends with. While an op runs, its operands, results and workspace are there, and so is
+// every value of an ancestor that must not be re-run and that is an output or an input of one of
+// its descendants.
+int64_t lower_bound_peak_bytes(const Graph& graph);
+
+}  // namespace remat

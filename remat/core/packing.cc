@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/packing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "remat/core/error.h"
+#include "remat/core/occupancy.h"
+#include "remat/core/packing_glue.h"
+#include "remat/core/packing_orders.h"
+#include "remat/core/packing_search.h"
+
+namespace remat {
+namespace {
+
+using detail::FitResult;
+using detail::ItemOrder;
+using detail::Occupancy;
+using detail::SearchBudget;
+
+// Only ticks at which something starts that was not there at the last such tick, and at which
+// something ends, can hold a largest set of items; the others are left out. Overlaps stay overlaps.
+PackingProblem without_idle_ticks(const PackingProblem& problem) {
+  const size_t ticks = static_cast<size_t>(problem.tick_count());
+  std::vector<char> starts(ticks, 0), ends(ticks, 0);
+  for (size_t i = 0; i < problem.item_count(); ++i) {
+    for (const Part& part : problem.parts(i)) {
+      starts[static_cast<size_t>(part.first)] = 1;
+      ends[static_cast<size_t>(part.last)] = 1;
+    }
+  }
+  std::vector<int32_t> kept_before(ticks + 1, 0);  // how many ticks before this one are kept
+  bool fresh = false;
+  for (size_t t = 0; t < ticks; ++t) {
+    fresh = fresh || starts[t] != 0;
+    const bool keep = fresh && ends[t] != 0;
+    kept_before[t + 1] = kept_before[t] + (keep ? 1 : 0);
+    if (keep) fresh = false;
+  }
+  PackingProblem result;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < problem.item_count(); ++i) {
+    parts.clear();
+    for (const Part& part : problem.parts(i)) {
+      parts.push_back({kept_before[static_cast<size_t>(part.first)],
+                       kept_before[static_cast<size_t>(part.last) + 1] - 1, part.size});
+    }
+    result.add(parts);
+  }
+  return result;
+}
+
+class Packer {
+ public:
+  Packer(const PackingProblem& problem, const PackingOptions& options)
+      : problem_(without_idle_ticks(problem)),
+        options_(options),
+        occupancy_(problem_.tick_count()) {
+    budget_.nodes_left = options.max_search_nodes;
+    // A limit of more than a year, infinity included, would overflow the clock.
+    const std::chrono::duration<double> limit(std::clamp(options.time_limit_seconds, 0.0, 3e7));
+    budget_.deadline = std::chrono::steady_clock::now() +
+                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
+    for (const int64_t load : problem_.load()) {
+      best_.lower_bound = std::max(best_.lower_bound, load);
+    }
+    best_.height = std::numeric_limits<int64_t>::max();
+  }
+
+  Packing pack() {
+    if (problem_.item_count() == 0) return {};
+    greedy();
+    // Most of what may be spent goes to a packing without waste, which mostly exists; cheap tries
+    // first.
+    if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 64);
+    for (const bool stack_twins : {true, false}) {
+      if (tight() || !searchable()) break;
+      search_glued(best_.lower_bound, stack_twins, options_.max_search_nodes / 16);
+    }
+    if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 8);
+    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 2);
+    if (!tight()) close_in();
+    best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
+    return std::move(best_);
+  }
+
+ private:
+  bool tight() const { return best_.height == best_.lower_bound; }
+
+  // Puts the items one after the other, each at the lowest offset that is free. Returns the index
+  // of the first that does not fit below the limit, or the number of items.
+  size_t first_fit(const ItemOrder& order, int64_t limit) {
+    occupancy_.clear();
+    offset_.assign(order.size(), 0);
+    for (size_t at = 0; at < order.size(); ++at) {
+      const size_t item = static_cast<size_t>(order[at]);
+      const auto parts = problem_.parts(item);
+      int64_t size = 0;
+      for (const Part& part : parts) size = std::max(size, part.size);
+      const int64_t offset = occupancy_.lowest_fit(parts, limit - size);
+      if (offset > limit - size) return at;
+      occupancy_.insert(parts, offset);
+      offset_[item] = offset;
+    }
+    return order.size();
+  }
+
+  void keep(std::vector<int64_t> offset) {
+    best_.height = 0;
+    for (size_t i = 0; i < offset.size(); ++i) {
+      for (const Part& part : problem_.parts(i)) {
+        best_.height = std::max(best_.height, offset[i] + part.size);
+      }
+    }
+    best_.offset = std::move(offset);
+  }
+
+  void greedy() {
+    const detail::GreedyOrders orders(problem_);
+    const bool large = problem_.item_count() > kLarge;
+    for (int k = 0; k < (large ? detail::kHoleFreeGreedyOrders : detail::kGreedyOrders); ++k) {
+      ItemOrder order = orders.sorted(static_cast<detail::GreedyOrder>(k));
+      if (first_fit(order, best_.height - 1) < order.size()) continue;
+      keep(offset_);
+      order_ = std::move(order);
+      if (tight()) return;
+    }
+  }
+
+  // Aims at `target`: whatever does not fit below it comes earlier next time.
+  bool reorder(int64_t target, int64_t nodes) {
+    ItemOrder order = order_;
+    const int64_t stop_at = std::max<int64_t>(0, budget_.nodes_left - nodes);
+    while (budget_.nodes_left > stop_at) {
+      const size_t failed = first_fit(order, target);
+      budget_.pay(kNodesPerFit * static_cast<int64_t>(failed + 1));
+      if (failed == order.size()) {
+        keep(offset_);
+        order_ = std::move(order);
+        return true;
+      }
+      const size_t to = static_cast<size_t>(random_() % (failed + 1));
+      const auto begin = order.begin();
+      std::rotate(begin + static_cast<std::ptrdiff_t>(to),
+                  begin + static_cast<std::ptrdiff_t>(failed),
+                  begin + static_cast<std::ptrdiff_t>(failed) + 1);
+    }
+    return false;
+  }
+
+  // The exact search keeps every item at every tick.
+  bool searchable() const {
+    int64_t cells = 0;
+    for (size_t i = 0; i < problem_.item_count(); ++i) {
+      for (const Part& part : problem_.parts(i)) cells += part.last - part.first + 1;
+    }
+    return cells <= kMaxSearchCells;
+  }
+
+  void search_glued(int64_t target, bool stack_twins, int64_t nodes) {
+    const detail::GluedProblem glued(problem_, target, stack_twins);
+    if (glued.problem().item_count() == problem_.item_count()) return;
+    const FitResult fit = fit_with_restarts(glued.problem(), target, nodes);
+    if (fit.offset) keep(glued.original_offset(*fit.offset));
+  }
+
+  bool search(int64_t target, int64_t nodes) {
+    const FitResult fit = fit_with_restarts(problem_, target, nodes);
+    if (fit.offset) keep(*fit.offset);
+    if (fit.lower_bound > target) best_.lower_bound = std::min(fit.lower_bound, best_.height);
+    return fit.offset.has_value();
+  }
+
+  // Searches again and again, each time longer and with another preference: a wrong choice at the
+  // bottom can cost all the time there is.
+  FitResult fit_with_restarts(const PackingProblem& problem, int64_t target, int64_t nodes) {
+    const int64_t stop_at = std::max<int64_t>(0, budget_.nodes_left - nodes);
+    int64_t share = 2000;
+    for (uint64_t seed = 0; budget_.nodes_left > stop_at; ++seed, share = share * 3 / 2) {
+      SearchBudget once = budget_;
+      once.nodes_left = std::min(budget_.nodes_left - stop_at, share);
+      const int64_t before = once.nodes_left;
+      FitResult fit = detail::fit_exactly(problem, target, once, seed);
+      budget_.pay(before - std::max<int64_t>(0, once.nodes_left));
+      // Nodes left over: the search has seen everything it can see, with any preference.
+      if (fit.offset || !once.spent()) return fit;
+    }
+    return {};
+  }
+
+  // Halves the distance between what is found and what is out of reach, or seems to be.
+  void close_in() {
+    int64_t missed = best_.lower_bound - 1;
+    const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
+    while (!budget_.spent() && !tight() && best_.height - missed > 1) {
+      const int64_t target = missed + (best_.height - missed) / 2;
+      if (reorder(target, share) || (searchable() && search(target, share))) continue;
+      missed = std::max(target, best_.lower_bound - 1);
+    }
+  }
+
+  static constexpr size_t kLarge = 20'000;
+  static constexpr int64_t kNodesPerFit = 2;
+  static constexpr int64_t kMaxSearchCells = 2'000'000;
+
+  PackingProblem problem_;
+  PackingOptions options_;
+  SearchBudget budget_;
+  Occupancy occupancy_;
+  std::vector<int64_t> offset_;  // of the last first_fit
+  std::mt19937_64 random_;       // with its fixed first state: the same packing every time
+  ItemOrder order_;              // the order that gave the best height so far
+  Packing best_;
+};
+
+}  // namespace
+
+size_t PackingProblem::add(std::span<const Part> parts) {
+  REMAT_ASSERT(!parts.empty());
+  for (size_t p = 0; p < parts.size(); ++p) {
+    REMAT_ASSERT(parts[p].size > 0 && parts[p].first <= parts[p].last);
+    REMAT_ASSERT(parts[p].first >= (p == 0 ? 0 : parts[p - 1].last + 1));
+  }
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
+  ends_.push_back(parts_.size());
+  tick_count_ = std::max(tick_count_, parts.back().last + 1);
+  return ends_.size() - 1;
+}
+
+std::vector<int64_t> PackingProblem::load() const {
+  std::vector<int64_t> load(static_cast<size_t>(tick_count_) + 1, 0);
+  for (const Part& part : parts_) {
+    load[static_cast<size_t>(part.first)] += part.size;
+    load[static_cast<size_t>(part.last) + 1] -= part.size;
+  }
+  std::partial_sum(load.begin(), load.end(), load.begin());
+  load.pop_back();
+  return load;
+}
+
+Packing pack(const PackingProblem& problem, const PackingOptions& options) {
+  return Packer(problem, options).pack();
+}
+
+}  // namespace remat

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "remat/core/graph.h"
+
+namespace remat {
+
+// The exact optimum of small graphs, by uniform-cost search over every plan that the plan language
+// can express. A state is which ops have run and how many copies of each value are there; a move
+// runs an op, for the first time or again:
+//
+//     ran f1        f2       ran f1 f2     f3 does not fit      ran f1 f2 f3
+//     there a1   ────────▶   a1 a2      ────────────────────▶   a2 a3     or   a1 a3
+//                                        forget a1, or a2
+//
+// Copies are forgotten only when an op does not fit otherwise, and then no more than needed:
+// whoever has more can do everything that whoever has less can. For the same reason a state is
+// passed over if another with the same ops run has all its copies for no more time. Time is that of
+// re-runs only, since every plan runs every op once; of equal states, the one that is further on
+// goes first.
+
+enum class Freedom : uint8_t {
+  blocks,       // first runs in the given order; between two of them, re-runs in the graph's order,
+                // each op at most once: what given_order_model.h describes
+  given_order,  // first runs in the given order, re-runs anywhere and as often as it takes
+  any_order,    // everything that is legal
+};
+
+struct StateSearchOptions {
+  Freedom freedom = Freedom::any_order;
+  bool ignore_time = false;       // any plan that fits will do
+  size_t max_states = 1'000'000;  // then the search gives up; each takes about 100 bytes
+};
+
+struct StateSearchResult {
+  bool complete = false;  // false: gave up, or a graph of more than 64 ops or 64 values
+  bool feasible = false;  // if complete: whether any plan fits
+  int64_t time_ns = 0;    // if feasible: of the fastest plan
+  std::vector<OpId> order;
+  size_t states = 0;  // looked at
+};
+
+// Demands ops that offer each result no more than one place to take (reuse): among several, rewrite
+// takes the first that dies, and the search would take the best. Deterministic.
+StateSearchResult search_states(const Graph& graph, int64_t budget_bytes,
+                                const StateSearchOptions& options = {});
+
+}  // namespace remat

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// rotor. Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: Optimal checkpointing for heterogeneous
+// chains: how to train deep neural networks with limited memory, 2019; on graphs that need not be
+// chains.
+//
+// The core is the table of ChainTable: the least re-run time for every stretch of blocks in every
+// amount of memory, where a block may be passed (only what leaves it is kept), saved (with its
+// whole tape) or, later, run again.
+//
+//     4 blocks, memory for two bundles and one tape (' is a re-run):
+//     pass 0  pass 1  pass 2  run 3  undo 3  run 2'  undo 2  pass 0'  run 1'  undo 1  run 0'  undo
+//     0 bundles kept: at the entries of 2 and 3, later at that of 1
+//
+// Stages:
+//  1. cuts     every position of forward that cuts no in-place chain (chain_cuts). Blocks are thus
+//              mostly single ops, and "save" and "pass" decide about single values.
+//  2. blocks   times, tapes, bundles and peaks between the cuts (chain_blocks).
+//  3. groups   a chain of many blocks is solved as one of groups, cut where bundles are small. A
+//  group
+//              may save a part of its tape (chain_savings), and one that is re-run is solved as a
+//              chain of its own, so that deep networks still recompute like log n.
+//  4. tables   (chain_table) one for each of a few sizes of memory, halves of what keeping
+//  everything
+//              needs. What is in a table does not depend on the budget, so neighbouring budgets
+//              choose from nearly the same plans and more memory is hardly ever slower.
+//  5. orders   a table's plans from the fastest on, re-runs nobody needs taken out, until one fits
+//              by the exact model. Tables count in slots of memory and blocks one at a time, so
+//              what they promise is off by a little; what leaves this file is not.
+//
+// Left to others (search): other orders of forward and backward, and schedules that drop a
+// checkpoint early and make it again, which rotor leaves out and which matter near the floor.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "remat/core/error.h"
+#include "remat/core/rewrite.h"
+#include "remat/core/strategies/chain_savings.h"
+#include "remat/core/strategies/chain_table.h"
+#include "remat/core/strategies/strategies.h"
+#include "remat/core/uses.h"
+
+namespace remat {
+namespace {
+
+using detail::Chain;
+using detail::ChainBlock;
+using detail::ChainCut;
+using detail::ChainMove;
+using detail::ChainStep;
+using detail::ChainTable;
+using detail::concat;
+using detail::ForwardFacts;
+
+// Blocks of the chains that are solved as a whole. More of them are finer, fewer leave room for
+// more slots, and none is best on all graphs.
+constexpr std::array<size_t, 2> kMostBlocks = {110, 50};
+constexpr size_t kMostFineBlocks = 2'000;     // that these stand for
+constexpr int64_t kMostBundled = 10'000'000;  // storages in bundles, all cuts together
+constexpr size_t kSavings = 8;                // of a group, beside its whole tape
+constexpr double kWork = 1.5e8;               // sums for one table: about a tenth of a second
+constexpr double kMostTableBytes = 100e6;
+constexpr size_t kFewestSlots = 150;
+constexpr size_t kMostSlots = 600;
+// Tables beside the one for the budget, each for half the memory of the one before.
+constexpr int kSmallerTables = 1;
+constexpr int kMostTables = 10;
+// How far beyond the budget a table's plan is still tried: its count of bytes may be too high.
+constexpr double kOptimism = 1.25;
+// Plans looked at for the lowest peak where the budget is out of reach.
+constexpr int kSmallestPlans = 8;
+
+int64_t common_divisor_bytes(const Graph& graph) {
+  int64_t divisor = 0;
+  for (const Storage& storage : graph.storages) {
+    if (!storage.external()) divisor = std::gcd(divisor, storage.bytes);
+  }
+  for (const Op& op : graph.ops) divisor = std::gcd(divisor, op.workspace_bytes);
+  return std::max<int64_t>(divisor, 1);
+}
+
+// The order without re-runs of which nobody needs a result. Counts copies as OrderCost does.
+std::vector<OpId> without_idle_reruns(const OrderCost& cost, size_t ops,
+                                      const std::vector<OpId>& order) {
+  const auto at = [](OrderCost::ValueIndex value) { return static_cast<size_t>(value); };
+  std::vector<size_t> first_run(ops, order.size());
+  for (size_t i = order.size(); i-- > 0;) first_run[index(order[i])] = i;
+  std::vector<int32_t> copies(cost.value_count(), 0);
+  for (const OrderCost::ValueIndex output : cost.outputs()) copies[at(output)] = 1;
+  std::vector<OpId> kept;
+  for (size_t i = order.size(); i-- > 0;) {
+    const OpId op = order[i];
+    const auto created = cost.creates(op);
+    const auto updates = cost.updates(op);
+    const bool needed =
+        first_run[index(op)] == i ||
+        std::any_of(created.begin(), created.end(),
+                    [&](OrderCost::ValueIndex value) { return copies[at(value)] > 0; }) ||
+        std::any_of(updates.begin(), updates.end(),
+                    [&](const OrderCost::Update& update) { return copies[at(update.after)] > 0; });
+    if (!needed) continue;
+    kept.push_back(op);
+    for (const OrderCost::ValueIndex value : created) {
+      copies[at(value)] = std::max(copies[at(value)] - 1, 0);
+    }
+    for (const OrderCost::Update& update : updates) {
+      copies[at(update.after)] = std::max(copies[at(update.after)] - 1, 0);
+      ++copies[at(update.before)];
+    }
+    for (const OrderCost::ValueIndex value : cost.reads(op)) {
+      copies[at(value)] = std::max(copies[at(value)], 1);
+    }
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+const std::vector<OpId>& ops_of(const ChainStep& step) {
+  switch (step.move) {
+    case ChainMove::pass: return step.block->pass.ops;
+    case ChainMove::save: return step.block->savings[step.saving].again.ops;
+    case ChainMove::tape: return step.block->tape.ops;
+    case ChainMove::held_tape: return step.block->held_tape.ops;
+    case ChainMove::backward: break;
+  }
+  return step.block->savings[step.saving].undo;
+}
+
+class ChainPlanner {
+ public:
+  ChainPlanner(const Graph& graph, const PlanOptions& options, bool strict)
+      : graph_(graph),
+        options_(options),
+        cost_(graph),
+        divisor_bytes_(common_divisor_bytes(graph)) {
+    facts_ = detail::forward_facts(graph, cost_, strict);
+    keep_all_ = cost_.evaluate(given_order(graph), options.budget_bytes);
+    std::vector<ChainCut> cuts = detail::chain_cuts(graph, facts_);
+    if (detail::bundle_sizes(facts_) > kMostBundled) {
+      cuts = detail::fewer_cuts(facts_, cuts, kMostFineBlocks + 1);
+    }
+    if (cuts.size() < 2) return;
+    blocks_ = detail::chain_blocks(graph, cost_, facts_, cuts);
+    const std::vector<ChainCut> fine_cuts = detail::fewer_cuts(facts_, cuts, kMostFineBlocks + 1);
+    const Chain fine = fine_cuts == cuts ? blocks_ : grouped(blocks_, fine_cuts).chain;
+    for (const size_t most : kMostBlocks) {
+      if (fine.blocks.size() <= most) {
+        levels_ = {Level{fine, {}}};
+        break;
+      }
+      levels_.push_back(grouped(fine, detail::fewer_cuts(facts_, fine_cuts, most + 1)));
+    }
+  }
+
+  // Tries plans until the fastest that fits is known. False: an order was not legal.
+  bool plan() {
+    for (const Level& level : levels_) {
+      if (!plan(level)) return false;
+    }
+    return true;
+  }
+
+  struct Found {
+    std::vector<OpId> order;
+    int64_t peak_bytes = 0;
+    int64_t time_ns = 0;
+  };
+  // The fastest that fits; if none does, the one with the lowest peak, if there is one.
+  const std::optional<Found>& best() const { return best_ ? best_ : lowest_; }
+
+  std::vector<Decision> decisions(const std::vector<OpId>& order) const;
+
+ private:
+  enum class Outcome : uint8_t { fits, tried, too_long, nothing_fits, illegal };
+
+  // A chain and, for each of its blocks, the finer one that it stands for; none if there is none.
+  struct Level {
+    Chain chain;
+    std::vector<Chain> parts;
+  };
+
+  Level grouped(const Chain& fine, const std::vector<ChainCut>& cuts) const {
+    Level level{detail::chain_blocks(graph_, cost_, facts_, cuts), {}};
+    size_t begin = 0;
+    for (ChainBlock& group : level.chain.blocks) {
+      size_t end = begin + 1;
+      while (fine.blocks[end - 1].exit != group.exit) ++end;
+      level.parts.push_back(fine.part(begin, end));
+      std::vector<ChainBlock::Saving> partial =
+          detail::partial_savings(level.parts.back(), kSavings);
+      std::move(partial.begin(), partial.end(), std::back_inserter(group.savings));
+      begin = end;
+    }
+    return level;
+  }
+
+  bool plan(const Level& level) {
+    const int64_t always = graph_.external_bytes() + facts_.kept_bytes;
+    const int64_t available = std::max<int64_t>(0, options_.budget_bytes - graph_.external_bytes());
+    const double promising = kOptimism * static_cast<double>(available);
+    const int64_t all = std::max<int64_t>(1, (keep_all_.peak_bytes - always) * 21 / 20);
+    int largest = 0;
+    while (largest < kMostTables - 1 && static_cast<double>(all >> (largest + 1)) > promising) {
+      ++largest;
+    }
+    for (int j = largest; j < kMostTables && (all >> j) > 0; ++j) {
+      if (best_ && (j > largest + kSmallerTables || best_->time_ns == keep_all_.time_ns)) break;
+      const Outcome outcome = with_table(
+          level, all >> j, [&](const ChainTable& table) { return try_fastest(table, promising); });
+      if (outcome == Outcome::illegal) return false;
+      if (outcome == Outcome::nothing_fits) break;
+    }
+    // Nothing fits: the lowest plan that any table knows, as the answer to what would.
+    Outcome outcome = Outcome::nothing_fits;
+    for (int j = largest; !best_ && outcome == Outcome::nothing_fits && j >= 0; --j) {
+      outcome =
+          with_table(level, all >> j, [&](const ChainTable& table) { return try_smallest(table); });
+    }
+    return outcome != Outcome::illegal;
+  }
+
+  static size_t slots_for(const Level& level) {
+    double sums = 0, pairs = 0;
+    const auto count = [&](const Chain& chain) {
+      const double n = static_cast<double>(chain.blocks.size());
+      sums += n * n * n / 6 + 1;
+      pairs += n * (n + 1) / 2;
+    };
+    count(level.chain);
+    std::for_each(level.parts.begin(), level.parts.end(), count);
+    const double slots =
+        std::min(kWork / sums, kMostTableBytes / (pairs * ChainTable::kBytesPerSlot));
+    // Few blocks hold few things, and rounding does not add up.
+    const size_t enough = std::min(kMostSlots, kFewestSlots + 10 * level.chain.blocks.size());
+    return std::clamp(static_cast<size_t>(slots), kFewestSlots, enough);
+  }
+
+  template <typename Use>
+  Outcome with_table(const Level& level, int64_t bytes, Use use) {
+    size_t slots = slots_for(level);
+    int64_t unit = (bytes + static_cast<int64_t>(slots) - 1) / static_cast<int64_t>(slots);
+    // With few distinct sizes the table can be exact.
+    if (bytes / divisor_bytes_ <= static_cast<int64_t>(slots)) unit = divisor_bytes_;
+    slots = static_cast<size_t>(bytes / unit);
+    std::vector<ChainTable> part_tables;
+    part_tables.reserve(level.parts.size());
+    for (const Chain& part : level.parts) part_tables.emplace_back(part, unit, slots);
+    const ChainTable table(level.chain, unit, slots, part_tables);
+    return std::isfinite(table.time_ns(slots)) ? use(table) : Outcome::nothing_fits;
+  }
+
+  // From the fastest plan to the slowest, until one fits.
+  Outcome try_fastest(const ChainTable& table, double promising_bytes) {
+    const double last = promising_bytes / static_cast<double>(table.unit_bytes());
+    const size_t slots = table.slots();
+    size_t slot = last < static_cast<double>(slots) ? static_cast<size_t>(last) : slots;
+    for (; std::isfinite(table.time_ns(slot)); --slot) {
+      const bool smaller_does = slot > 0 && table.time_ns(slot - 1) == table.time_ns(slot);
+      if (smaller_does) continue;
+      const Outcome outcome = try_plan(table, slot);
+      if (outcome != Outcome::tried || slot == 0) return outcome;
+    }
+    return Outcome::tried;
+  }
+
+  // The plans for the least memory the table knows.
+  Outcome try_smallest(const ChainTable& table) {
+    size_t slot = 0;
+    while (!std::isfinite(table.time_ns(slot))) ++slot;
+    Outcome outcome = Outcome::tried;
+    for (int plans = 0; plans < kSmallestPlans && outcome == Outcome::tried; ++plans) {
+      outcome = try_plan(table, slot);
+      const float time = table.time_ns(slot);
+      while (slot < table.slots() && table.time_ns(slot) == time) ++slot;
+    }
+    return outcome;
+  }
+
+  Outcome try_plan(const ChainTable& table, size_t slot) {
+    std::optional<std::vector<OpId>> order = order_of(table.steps(slot));
+    if (!order) return Outcome::too_long;
+    const OrderCost::Result result = cost_.evaluate(*order, options_.budget_bytes);
+    if (!result.legal) return Outcome::illegal;
+    ++tried_;
+    const bool fits = result.peak_bytes <= options_.budget_bytes;
+    Found found{std::move(*order), result.peak_bytes, result.time_ns};
+    if (fits) {
+      if (!best_ || found.time_ns < best_->time_ns) best_ = std::move(found);
+    } else if (!lowest_ || found.peak_bytes < lowest_->peak_bytes) {
+      lowest_ = std::move(found);
+    }
+    report();
+    return fits ? Outcome::fits : Outcome::tried;
+  }
+
+  void report() const {
+    if (!options_.progress) return;
+    const Found& found = *best();
+    options_.progress({.strategy = "chain_dp",
+                       .moves = tried_,
+                       .best_peak_bytes = found.peak_bytes,
+                       .best_time_ns = found.time_ns});
+  }
+
+  // None if it takes more than max_runs.
+  std::optional<std::vector<OpId>> order_of(const std::vector<ChainStep>& steps) const {
+    std::vector<OpId> order;
+    for (const ChainStep& step : steps) {
+      const ChainBlock& block = *step.block;
+      if (step.first && step.move != ChainMove::backward) {
+        for (int32_t i = block.entry.forward; i < block.exit.forward; ++i) {
+          order.push_back(static_cast<OpId>(i));
+        }
+      } else {
+        const std::vector<OpId>& ops = ops_of(step);
+        order.insert(order.end(), ops.begin(), ops.end());
+      }
+      if (static_cast<int64_t>(order.size()) > options_.max_runs) return std::nullopt;
+    }
+    return without_idle_reruns(cost_, graph_.ops.size(), order);
+  }
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  OrderCost cost_;
+  int64_t divisor_bytes_;
+  ForwardFacts facts_;
+  OrderCost::Result keep_all_;
+  Chain blocks_;  // the finest
+  std::vector<Level> levels_;
+  std::optional<Found> best_, lowest_;
+  int64_t tried_ = 0;
+};
+
+std::vector<Decision> ChainPlanner::decisions(const std::vector<OpId>& order) const {
+  std::vector<int64_t> runs(graph_.ops.size(), 0);
+  for (const OpId op : order) ++runs[index(op)];
+  const std::vector<ChainBlock>& blocks = blocks_.blocks;
+  std::vector<Decision> decisions;
+  const Uses uses = uses_of(graph_);
+  for (const Candidate& candidate : candidates_of(graph_, uses, static_cast<OpId>(facts_.turn))) {
+    const OpId creator = *graph_.storage(candidate.storage).creator;
+    const int32_t position = static_cast<int32_t>(index(creator));
+    const auto block = std::upper_bound(
+        blocks.begin(), blocks.end(), position,
+        [](int32_t at, const ChainBlock& other) { return at < other.exit.forward; });
+    const int64_t again = runs[index(creator)] - 1;
+    const std::string where = concat("block ", block - blocks.begin() + 1, " of ", blocks.size());
+    decisions.push_back(
+        {candidate.storage, again > 0,
+         again > 0
+             ? concat("its ", where, " is re-run ", again, again == 1 ? " time" : " times")
+             : concat("it is saved on the tape of its ", where, ", or where that is entered")});
+  }
+  return decisions;
+}
+
+Plan keep_all_instead(const Graph& graph, const PlanOptions& options, std::string note) {
+  Plan plan = plan_keep_all(graph, options);
+  plan.strategy = "chain_dp";
+  plan.note = std::move(note);
+  return plan;
+}
+
+}  // namespace
+
+Plan plan_chain_dp(const Graph& graph, const PlanOptions& options) {
+  Plan keep_all = keep_all_instead(graph, options, "");
+  if (keep_all.feasible) return keep_all;
+  for (const bool strict : {false, true}) {
+    ChainPlanner planner(graph, options, strict);
+    if (!planner.plan()) continue;
+    if (!planner.best() || planner.best()->peak_bytes >= keep_all.peak_bytes) break;
+    Plan plan = make_plan(graph, "chain_dp", planner.best()->order, options.budget_bytes);
+    plan.decisions = planner.decisions(plan.order);
+    return plan;
+  }
+  keep_all.note =
+      "no chain of blocks that can be re-run was found; this is the plan that keeps everything";
+  return keep_all;
+}
+
+}  // namespace remat

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// μ-TWO's choice of what to recompute. Purandare, Wasay, Jain, Idreos: μ-TWO: 3x Faster Multi-Model
+// Training with Orchestration and Memory Optimization, MLSys 2023, appendix A, in the form without
+// swapping: while the peak is above the budget, drop the candidate with the largest
+//
+//     recomp_ratio = memory_size / total_recomp_time,   total = recomp_time · (runs it will have)
+//
+// and then bring the statistics of the others up to date (Algorithms B, E, F).
+//
+//     recomp_srcs    where a recomputation starts: candidates that are kept, and externals
+//     recomp_time    of all ops between the sources and the value, its own included
+//     runs           1 for itself + 1 for each dropped value that has it as a source
+//
+// Where we deviate from the printed algorithms, and why:
+//  - Algorithm B line 17 prints the swap candidate in the recompute branch; the recompute candidate
+//    is meant.
+//  - A candidate is any activation idle across the turning point, also one without a forward user
+//    (BatchNorm's saved mean): the paper's text would lose those.
+//  - Sizes are those of storages, so views and in-place results own nothing; an in-place chain is
+//    dropped and re-run with its creator; all results of an op are re-run by one run.
+//  - E and F add up recomputation times, which counts ops twice where two replaced sources share
+//    ancestors. We walk the graph again against what is kept now, which is exact.
+//  - F's rule (a), "the dropped source's copy is alive at that moment, leave it", is applied to
+//    already chosen recomputations (E) too: the re-run really finds that copy.
+//  - F's rule (c) forgets the candidate's own run (total = cnt · time). We use rule (b)'s
+//    1 + number of dependents in both places.
+//  - A recomputation that costs no time has an infinite ratio; ties go to more bytes, then to the
+//    earlier storage. The printed argmax starts at 0 and would never pick it.
+//  - The peak is that of the rewritten order by `simulate` (temporaries, workspaces and sources kept
+//    longer included), not Algorithm G's estimate, which is optimistic. It is not monotone in the
+//    picks: when no prefix of the picks fits, the one with the lowest peak is returned.
+//  - Above 500 candidates the peak is looked at after ever longer stretches of picks, not after each
+//    (the picks do not depend on it), and the stretch that ends below the budget is bisected.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "remat/core/error.h"
+#include "remat/core/recompute.h"
+#include "remat/core/strategies/strategies.h"
+#include "remat/core/units.h"
+
+namespace remat {
+namespace {
+
+using detail::concat;
+
+constexpr size_t kOneByOne = 500;
+constexpr int32_t kNotCandidate = -1;
+
+struct Statistics {
+  int64_t recomp_time_ns = 0;
+  std::vector<int32_t> sources;  // candidates, by number
+  int64_t dependents = 0;        // dropped candidates that have this one as a source
+  bool dropped = false;
+
+  int64_t total_recomp_time_ns() const { return recomp_time_ns * (1 + dependents); }
+};
+
+class Selection {
+ public:
+  Selection(const Graph& graph, const std::vector<Candidate>& candidates)
+      : graph_(graph), candidates_(candidates), stats_(candidates.size()) {
+    users_.resize(candidates.size());
+    candidate_of_.resize(graph.storages.size(), kNotCandidate);
+    visited_to_.resize(graph.storages.size(), -1);
+    in_walk_.resize(graph.ops.size(), false);
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      candidate_of_[index(candidates[c].storage)] = static_cast<int32_t>(c);
+    }
+    for (size_t c = 0; c < candidates.size(); ++c) renew(c);
+  }
+
+  // The candidate with the best ratio that is not dropped yet. Demands that there is one.
+  size_t best() const {
+    size_t best = candidates_.size();
+    for (size_t c = 0; c < candidates_.size(); ++c) {
+      if (!stats_[c].dropped && (best == candidates_.size() || better(c, best))) best = c;
+    }
+    return best;
+  }
+
+  void drop(size_t picked) {
+    stats_[picked].dropped = true;
+    for (const int32_t source : stats_[picked].sources) ++stats_[at(source)].dependents;
+    // Those that started from it must now start further back.
+    std::vector<int32_t> users = std::exchange(users_[picked], {});
+    std::sort(users.begin(), users.end());
+    users.erase(std::unique(users.begin(), users.end()), users.end());
+    for (const int32_t user : users) renew(at(user));
+  }
+
+  const Statistics& operator[](size_t candidate) const { return stats_[candidate]; }
+
+ private:
+  static size_t at(int32_t candidate) { return static_cast<size_t>(candidate); }
+
+  bool better(size_t a, size_t b) const {
+    const int64_t bytes_a = graph_.storage(candidates_[a].storage).bytes;
+    const int64_t bytes_b = graph_.storage(candidates_[b].storage).bytes;
+    // bytes_a / time_a > bytes_b / time_b without dividing: a time of zero is an infinite ratio.
+    const double left = static_cast<double>(bytes_a) *
+                        static_cast<double>(stats_[b].total_recomp_time_ns());
+    const double right = static_cast<double>(bytes_b) *
+                         static_cast<double>(stats_[a].total_recomp_time_ns());
+    return left != right ? left > right : bytes_a > bytes_b;
+  }
+
+  // Finds sources and time of a candidate anew; keeps the dependents of its sources right.
+  void renew(size_t candidate) {
+    Statistics& stats = stats_[candidate];
+    if (stats.dropped) {
+      for (const int32_t source : stats.sources) --stats_[at(source)].dependents;
+    }
+    stats.sources.clear();
+    stats.recomp_time_ns = 0;
+    walk(candidate);
+    for (const int32_t source : stats.sources) {
+      users_[at(source)].push_back(static_cast<int32_t>(candidate));
+      if (stats.dropped) ++stats_[at(source)].dependents;
+    }
+  }
+
+  bool available(size_t source, const Candidate& target, int32_t version) const {
+    const Candidate& candidate = candidates_[source];
+    if (version != candidate.version) return false;
+    if (!stats_[source].dropped) return true;
+    return candidate.first_after <= target.first_after && target.first_after <= candidate.last_after;
+  }
+
+  void walk(size_t target) {
+    const Candidate& candidate = candidates_[target];
+    visit({candidate.storage, candidate.version});
+    while (!ops_to_expand_.empty()) {
+      const Op& op = graph_.op(ops_to_expand_.back());
+      ops_to_expand_.pop_back();
+      stats_[target].recomp_time_ns += op.time_ns;
+      for (const Value& value : op.reads) visit_input(value, target);
+      for (const Value& value : op.updates) visit(value);
+    }
+    for (const StorageId id : visited_) visited_to_[index(id)] = -1;
+    for (const OpId id : walked_) in_walk_[index(id)] = false;
+    visited_.clear();
+    walked_.clear();
+    std::vector<int32_t>& sources = stats_[target].sources;
+    std::sort(sources.begin(), sources.end());
+    sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
+  }
+
+  void visit_input(const Value& value, size_t target) {
+    const int32_t source = candidate_of_[index(value.storage)];
+    if (source != kNotCandidate && at(source) != target &&
+        available(at(source), candidates_[target], value.version)) {
+      stats_[target].sources.push_back(source);
+      return;
+    }
+    visit(value);
+  }
+
+  // Adds the ops that make the value to the walk: the creator and the updates up to its version.
+  void visit(const Value& value) {
+    const Storage& storage = graph_.storage(value.storage);
+    if (storage.external()) return;
+    int32_t& reached = visited_to_[index(value.storage)];
+    if (reached < 0) {
+      visited_.push_back(value.storage);
+      add(*storage.creator);
+      reached = 0;
+    }
+    for (; reached < value.version; ++reached) add(storage.changers[static_cast<size_t>(reached)]);
+  }
+
+  void add(OpId id) {
+    // What must not be re-run is taken as it is: order_with_drops keeps it.
+    if (in_walk_[index(id)] || !graph_.rerunnable(id)) return;
+    in_walk_[index(id)] = true;
+    walked_.push_back(id);
+    ops_to_expand_.push_back(id);
+  }
+
+  const Graph& graph_;
+  const std::vector<Candidate>& candidates_;
+  std::vector<Statistics> stats_;            // by candidate
+  std::vector<std::vector<int32_t>> users_;  // by candidate: who has had it as a source
+  std::vector<int32_t> candidate_of_;        // by storage
+  // The walk at work.
+  std::vector<int32_t> visited_to_;  // by storage: version reached, or -1
+  std::vector<bool> in_walk_;        // by op
+  std::vector<StorageId> visited_;
+  std::vector<OpId> walked_;
+  std::vector<OpId> ops_to_expand_;
+};
+
+class Mutwo {
+ public:
+  Mutwo(const Graph& graph, const PlanOptions& options)
+      : graph_(graph),
+        options_(options),
+        uses_(uses_of(graph)),
+        candidates_(candidates_of(graph, uses_, turning_point(graph))),
+        selection_(graph, candidates_) {}
+
+  Plan plan() {
+    Plan best = with_picks(0);
+    best_picks_ = 0;
+    // The picks do not depend on the peak, only where to stop does.
+    size_t stride = 1;
+    while (!best.feasible && picks_.size() < candidates_.size() && !too_long_) {
+      const size_t before = picks_.size();
+      while (picks_.size() < std::min(candidates_.size(), before + stride)) pick();
+      if (consider(picks_.size(), best)) stop_earlier(before, best);
+      if (candidates_.size() > kOneByOne) stride += 1 + stride / 2;
+    }
+    best.decisions = decisions(best);
+    if (!best.feasible) {
+      best.note = concat("no prefix of the ", picks_.size(), " picks meets the budget; the lowest "
+                         "peak is reached after ", best_picks_);
+    }
+    return best;
+  }
+
+ private:
+  void pick() {
+    const size_t picked = selection_.best();
+    picked_at_cost_ns_.push_back(selection_[picked].total_recomp_time_ns());
+    selection_.drop(picked);
+    picks_.push_back(picked);
+    drops_.push_back({candidates_[picked].storage, candidates_[picked].last_before});
+  }
+
+  // Bisects for the first number of picks above `too_few` that fits.
+  void stop_earlier(size_t too_few, Plan& best) {
+    size_t enough = best_picks_;
+    while (enough - too_few > 1) {
+      const size_t middle = too_few + (enough - too_few) / 2;
+      (consider(middle, best) ? enough : too_few) = middle;
+    }
+  }
+
+  // Takes the plan with this many picks if it is the first that fits, or the lowest so far.
+  bool consider(size_t count, Plan& best) {
+    Plan candidate = with_picks(count);
+    const bool fits = candidate.feasible;
+    if (best.feasible ? fits && count < best_picks_ : fits || candidate.peak_bytes < best.peak_bytes) {
+      best = std::move(candidate);
+      best_picks_ = count;
+    }
+    if (options_.progress) {
+      options_.progress({.strategy = "mutwo",
+                         .moves = static_cast<int64_t>(count),
+                         .best_peak_bytes = best.peak_bytes,
+                         .best_time_ns = best.time_ns});
+    }
+    return fits;
+  }
+
+  Plan with_picks(size_t count) {
+    Recomputation made = order_with_drops(graph_, uses_, std::span(drops_).first(count),
+                                          {.share = false, .max_runs = options_.max_runs});
+    if (!made.complete) {
+      too_long_ = true;
+      Plan none;
+      none.peak_bytes = std::numeric_limits<int64_t>::max();
+      return none;
+    }
+    return make_plan(graph_, "mutwo", std::move(made.order), options_.budget_bytes);
+  }
+
+  std::vector<Decision> decisions(const Plan& best) const {
+    std::vector<size_t> pick_of(candidates_.size(), picks_.size());
+    for (size_t p = 0; p < best_picks_; ++p) pick_of[picks_[p]] = p;
+    std::vector<Decision> decisions;
+    for (size_t c = 0; c < candidates_.size(); ++c) {
+      const StorageId storage = candidates_[c].storage;
+      const std::string bytes = format_bytes(graph_.storage(storage).bytes);
+      const size_t p = pick_of[c];
+      if (p < best_picks_) {
+        decisions.push_back(
+            {storage, true,
+             concat("pick ", p + 1, " of ", best_picks_, ", with the best ratio of ",
+                    candidates_.size() - p, " candidates: ", bytes, " for ",
+                    format_ns(picked_at_cost_ns_[p]), " of recomputation")});
+      } else {
+        decisions.push_back({storage, false,
+                             concat(best.feasible ? "the budget is met after " : "the peak is lowest after ",
+                                    best_picks_, " picks with better ratios; this one offers ", bytes, " for ",
+                                    format_ns(selection_[c].total_recomp_time_ns()))});
+      }
+    }
+    return decisions;
+  }
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  Uses uses_;
+  std::vector<Candidate> candidates_;
+  Selection selection_;
+  std::vector<size_t> picks_;               // candidates, in the order in which they were picked
+  std::vector<int64_t> picked_at_cost_ns_;  // beside picks_: what each was thought to cost
+  std::vector<Drop> drops_;                 // beside picks_
+  size_t best_picks_ = 0;
+  bool too_long_ = false;
+};
+
+}  // namespace
+
+Plan plan_mutwo(const Graph& graph, const PlanOptions& options) {
+  return Mutwo(graph, options).plan();
+}
+
+}  // namespace remat

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What practitioners do by hand: keep the results of contractions and of attention, recompute
+// elementwise ops, normalisations and softmax. In a graph none of whose ops we know as contractions,
+// "expensive" means to take longer per byte of result than the median candidate. The budget is not
+// looked at.
+
+#include <algorithm>
+#include <array>
+
+#include "remat/core/error.h"
+#include "remat/core/recompute.h"
+#include "remat/core/strategies/strategies.h"
+#include "remat/core/units.h"
+
+namespace remat {
+namespace {
+
+// Parts of ATen names; "mm" would be part of too many.
+constexpr std::array<std::string_view, 12> kContractions = {
+    "conv",   "aten::mm",         "bmm",       "addmm", "matmul", "aten::linear",
+    "einsum", "scaled_dot_product", "attention", "lstm",  "gru",    "rnn_layer"};
+
+bool is_contraction(const Op& op) {
+  return std::any_of(kContractions.begin(), kContractions.end(), [&](std::string_view part) {
+    return op.kind.find(part) != std::string::npos;
+  });
+}
+
+double ns_per_byte(const Graph& graph, StorageId id) {
+  const Storage& storage = graph.storage(id);
+  return static_cast<double>(graph.op(*storage.creator).time_ns) /
+         static_cast<double>(storage.bytes);
+}
+
+double median_ns_per_byte(const Graph& graph, const std::vector<Candidate>& candidates) {
+  std::vector<double> costs;
+  for (const Candidate& candidate : candidates) {
+    costs.push_back(ns_per_byte(graph, candidate.storage));
+  }
+  if (costs.empty()) return 0;
+  const auto middle = costs.begin() + static_cast<std::ptrdiff_t>(costs.size() / 2);
+  std::nth_element(costs.begin(), middle, costs.end());
+  return *middle;
+}
+
+}  // namespace
+
+Plan plan_selective(const Graph& graph, const PlanOptions& options) {
+  const Uses uses = uses_of(graph);
+  const std::vector<Candidate> candidates = candidates_of(graph, uses, turning_point(graph));
+  const bool kinds_known = std::any_of(graph.ops.begin(), graph.ops.end(), is_contraction);
+  const double median = median_ns_per_byte(graph, candidates);
+  std::vector<Drop> drops;
+  std::vector<Decision> decisions;
+  for (const Candidate& candidate : candidates) {
+    const Op& creator = graph.op(*graph.storage(candidate.storage).creator);
+    const bool expensive =
+        kinds_known ? is_contraction(creator) : ns_per_byte(graph, candidate.storage) > median;
+    if (!expensive) drops.push_back({candidate.storage, candidate.last_before});
+    decisions.push_back({candidate.storage, !expensive,
+                         detail::concat(creator.kind, " counts as ", expensive ? "expensive" : "cheap",
+                                        " (", format_ns(creator.time_ns), ")")});
+  }
+  Recomputation made = order_with_drops(graph, uses, drops, {.share = true});
+  Plan plan = make_plan(graph, "selective", std::move(made.order), options.budget_bytes);
+  plan.decisions = std::move(decisions);
+  return plan;
+}
+
+}  // namespace remat

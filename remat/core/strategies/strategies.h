@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "remat/core/plan.h"
+
+namespace remat {
+
+// One function and one file for each row of the table in plan.cc; the contract is Strategy's.
+// A strategy that does not look at the budget still reports whether it meets it.
+
+Plan plan_keep_all(const Graph& graph, const PlanOptions& options);
+Plan plan_recompute_all(const Graph& graph, const PlanOptions& options);
+Plan plan_every_k(const Graph& graph, const PlanOptions& options);
+Plan plan_selective(const Graph& graph, const PlanOptions& options);
+Plan plan_mutwo(const Graph& graph, const PlanOptions& options);
+Plan plan_search(const Graph& graph, const PlanOptions& options);
+Plan plan_optimal(const Graph& graph, const PlanOptions& options);
+Plan plan_chain_dp(const Graph& graph, const PlanOptions& options);
+Plan plan_auto(const Graph& graph, const PlanOptions& options);
+
+// mutwo's choice is quadratic in the number of candidates; above this many ops others do without it.
+inline constexpr size_t kLargestForMutwo = 10'000;
+
+// The plan behind floor(): the lowest peak we know how to reach, whatever it costs in time.
+Plan plan_for_floor(const Graph& graph);
+
+}  // namespace remat

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "remat/core/error.h"
+#include "remat/core/terms.h"
+
+namespace remat {
+namespace {
+
+using detail::concat;
+using detail::Term;
+using detail::Terms;
+using detail::Truth;
+
+constexpr std::array<std::string_view, kViolationKindCount> kKindNames = {
+    "malformed",      "unknown_op", "wrong_operand",   "read_missing",    "wrong_version",
+    "created_twice",  "run_twice",  "recompute_first", "once_recomputed", "order_changed",
+    "bad_reuse",      "bad_free",   "missing_free",    "op_missing",      "output_wrong",
+    "external_wrong", "over_budget"};
+
+// Runs the schedule on terms. Every check returns false once it has noted a violation.
+class Checker {
+ public:
+  Checker(const Graph& graph, const Schedule& schedule, int64_t budget_bytes)
+      : graph_(graph),
+        schedule_(schedule),
+        budget_bytes_(budget_bytes),
+        truth_(run_given_order(graph, terms_)),
+        generator_(terms_.generator()),
+        state_at_run_(graph.ops.size(), kHasNotRun),
+        copies_(schedule.instances.size()),
+        resident_copies_(graph.storages.size(), 0),
+        last_creation_(graph.storages.size(), 0) {}
+
+  std::optional<Violation> check() {
+    if (tables_fit() && begin() && all_steps() && end()) return std::nullopt;
+    return std::move(violation_);
+  }
+
+ private:
+  static constexpr Term kHasNotRun = -1;
+
+  enum class State : uint8_t { not_created, resident, freed, taken };
+  struct Copy {
+    State state = State::not_created;
+    Term content = -1;
+  };
+  struct Operands {
+    std::span<const InstanceId> reads, updates, creates;
+  };
+
+  bool fail(ViolationKind kind, std::string subject, std::string reason) {
+    violation_ = {kind, position_, std::move(subject), std::move(reason)};
+    return false;
+  }
+
+  bool known(InstanceId id) const { return index(id) < schedule_.instances.size(); }
+  const Instance& instance(InstanceId id) const { return schedule_.instances[index(id)]; }
+  const Storage& storage_of(InstanceId id) const { return graph_.storage(instance(id).storage); }
+  std::string shown(InstanceId id) const { return instance_name(graph_, instance(id)); }
+
+  bool tables_fit() {
+    const std::vector<Instance>& instances = schedule_.instances;
+    if (instances.size() < graph_.external_count) {
+      return fail(
+          ViolationKind::malformed, "",
+          concat("the schedule has ", instances.size(), " instances; expected at least the ",
+                 graph_.external_count, " externals of the graph"));
+    }
+    for (size_t i = 0; i < instances.size(); ++i) {
+      if (index(instances[i].storage) >= graph_.storages.size()) {
+        return fail(ViolationKind::malformed, "",
+                    concat("instance ", i, " is a copy of storage ",
+                           static_cast<int64_t>(instances[i].storage), "; expected 0 to ",
+                           static_cast<int64_t>(graph_.storages.size()) - 1));
+      }
+      if (i < graph_.external_count &&
+          instances[i] != Instance{static_cast<StorageId>(i), 0, kNoInstance}) {
+        return fail(
+            ViolationKind::malformed, graph_.storages[i].name,
+            concat("instance ", i, " is ", instance_name(graph_, instances[i]),
+                   "; expected the external ", graph_.storages[i].name, " in no other's place"));
+      }
+    }
+    return true;
+  }
+
+  bool begin() {
+    for (size_t i = 0; i < graph_.external_count; ++i) {
+      copies_[i] = {State::resident, terms_.external(i)};
+      resident_bytes_ += graph_.storages[i].bytes;
+    }
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      const Step& step = schedule_.steps[s];
+      if (step.kind == StepKind::free || index(step.op) >= graph_.ops.size()) continue;
+      for (const StorageId id : graph_.op(step.op).creates) last_creation_[index(id)] = s;
+    }
+    return within_budget("", resident_bytes_, 0);
+  }
+
+  bool all_steps() {
+    for (; position_ < schedule_.steps.size(); ++position_) {
+      const Step& step = schedule_.steps[position_];
+      switch (step.kind) {
+        case StepKind::run:
+        case StepKind::recompute:
+          if (!execute(step)) return false;
+          continue;
+        case StepKind::free:
+          if (!free(step.instance)) return false;
+          continue;
+      }
+      return fail(ViolationKind::malformed, "",
+                  concat("the step is of kind ", static_cast<int>(step.kind),
+                         "; expected run, recompute or free"));
+    }
+    return true;
+  }
+
+  bool execute(const Step& step) {
+    if (index(step.op) >= graph_.ops.size()) {
+      return fail(ViolationKind::unknown_op, "",
+                  concat("the step names op ", static_cast<int64_t>(step.op), "; expected 0 to ",
+                         static_cast<int64_t>(graph_.ops.size()) - 1));
+    }
+    const Op& op = graph_.op(step.op);
+    Operands operands;
+    if (!find_operands(step, op, operands)) return false;
+    if (!may_execute(step, op) || !inputs_right(step, op, operands)) return false;
+    if (!creates_right(op, operands) || !reuse_right(op, operands)) return false;
+    if (!fits_in_memory(op, operands)) return false;
+    if (step.kind == StepKind::run && !effects_right(step, op)) return false;
+    perform(step, op, operands);
+    return true;
+  }
+
+  bool find_operands(const Step& step, const Op& op, Operands& operands) {
+    const size_t count = op.reads.size() + op.updates.size() + op.creates.size();
+    const size_t available = schedule_.operands.size();
+    const size_t first = static_cast<size_t>(step.first_operand);
+    if (step.first_operand < 0 || first > available || count > available - first) {
+      return fail(ViolationKind::malformed, op.name,
+                  concat("its ", count, " operands start at ", step.first_operand,
+                         "; expected them within the ", available, " of the schedule"));
+    }
+    const auto all = std::span(schedule_.operands).subspan(first, count);
+    for (const InstanceId id : all) {
+      if (!known(id)) {
+        return fail(ViolationKind::unknown_op, op.name,
+                    concat("an operand is instance ", static_cast<int64_t>(id), "; expected 0 to ",
+                           static_cast<int64_t>(schedule_.instances.size()) - 1));
+      }
+    }
+    operands = {all.first(op.reads.size()), all.subspan(op.reads.size(), op.updates.size()),
+                all.last(op.creates.size())};
+    return true;
+  }
+
+  bool may_execute(const Step& step, const Op& op) {
+    const bool has_run = state_at_run_[index(step.op)] != kHasNotRun;
+    if (step.kind == StepKind::run) {
+      if (has_run) {
+        return fail(ViolationKind::run_twice, op.name,
+                    "the op has run already; expected recompute for every later time");
+      }
+      return in_turn(op.random, truth_.random, random_runs_, step.op, "random op") &&
+             in_turn(op.once, truth_.once, once_runs_, step.op, "once op") &&
+             in_turn(!op.effects.empty(), truth_.affecting, affecting_runs_, step.op,
+                     "op with effects");
+    }
+    if (!has_run) {
+      return fail(ViolationKind::recompute_first, op.name,
+                  "the op is recomputed before it has run; expected its run first");
+    }
+    if (op.once) {
+      return fail(ViolationKind::once_recomputed, op.name,
+                  "the op is marked once and is recomputed; expected a single run");
+    }
+    for (const Value& value : op.updates) {
+      if (graph_.storage(value.storage).external()) {
+        return fail(ViolationKind::once_recomputed, op.name,
+                    concat("the op updates the external ", graph_.storage(value.storage).name,
+                           " and is recomputed; expected a single run"));
+      }
+    }
+    return true;
+  }
+
+  // `ops` is the class in the order of the graph, `runs` how many of it have run.
+  bool in_turn(bool belongs, const std::vector<size_t>& ops, size_t& runs, OpId id,
+               const char* what) {
+    if (!belongs) return true;
+    const size_t due = ops[runs++];
+    if (due == index(id)) return true;
+    return fail(ViolationKind::order_changed, graph_.op(id).name,
+                concat("it runs as ", what, " number ", runs, "; expected ", graph_.ops[due].name,
+                       " there, as in the graph"));
+  }
+
+  bool inputs_right(const Step& step, const Op& op, const Operands& operands) {
+    const std::vector<Term>& expected = truth_.inputs[index(step.op)];
+    for (size_t i = 0; i < op.reads.size(); ++i) {
+      if (!input_right(op, op.reads[i], operands.reads[i], expected[i])) return false;
+    }
+    for (size_t i = 0; i < op.updates.size(); ++i) {
+      const Term before = expected[op.reads.size() + i];
+      if (!input_right(op, op.updates[i], operands.updates[i], before)) return false;
+    }
+    return true;
+  }
+
+  bool input_right(const Op& op, const Value& value, InstanceId id, Term expected) {
+    if (!is_copy_of(op, value.storage, id)) return false;
+    const Copy& copy = copies_[index(id)];
+    if (copy.state != State::resident) {
+      return fail(ViolationKind::read_missing, op.name,
+                  concat("it needs ", shown(id), ", which ", history(copy.state),
+                         "; expected it to be resident"));
+    }
+    if (copy.content != expected) {
+      return fail(ViolationKind::wrong_version, op.name,
+                  concat(shown(id), " holds another value; expected that of ",
+                         graph_.storage(value.storage).name, " at version ", value.version));
+    }
+    return true;
+  }
+
+  bool is_copy_of(const Op& op, StorageId storage, InstanceId id) {
+    if (instance(id).storage == storage) return true;
+    return fail(
+        ViolationKind::wrong_operand, op.name,
+        concat("an operand is ", shown(id), "; expected a copy of ", graph_.storage(storage).name));
+  }
+
+  static const char* history(State state) {
+    switch (state) {
+      case State::not_created: return "was not created yet";
+      case State::resident: return "is resident";
+      case State::freed: return "was freed";
+      case State::taken: return "lost its place to a result";
+    }
+    return "";
+  }
+
+  bool creates_right(const Op& op, const Operands& operands) {
+    for (size_t i = 0; i < op.creates.size(); ++i) {
+      const InstanceId id = operands.creates[i];
+      if (!is_copy_of(op, op.creates[i], id)) return false;
+      // By name: two entries of the table that print alike are one instance to any reader.
+      const auto key = std::pair(instance(id).storage, instance(id).copy);
+      const uint64_t name =
+          (uint64_t{static_cast<uint32_t>(key.first)} << 32) | static_cast<uint32_t>(key.second);
+      if (copies_[index(id)].state != State::not_created || !created_.insert(name).second) {
+        return fail(ViolationKind::created_twice, op.name,
+                    concat("it creates ", shown(id), ", which was created before; expected a ",
+                           "fresh copy"));
+      }
+    }
+    return true;
+  }
+
+  bool reuse_right(const Op& op, const Operands& operands) {
+    for (size_t i = 0; i < operands.creates.size(); ++i) {
+      const InstanceId result = operands.creates[i];
+      const InstanceId source = instance(result).in_place_of;
+      if (source == kNoInstance) continue;
+      if (!known(source)) {
+        return fail(
+            ViolationKind::unknown_op, op.name,
+            concat(shown(result), " takes the place of instance ", static_cast<int64_t>(source),
+                   "; expected 0 to ", static_cast<int64_t>(schedule_.instances.size()) - 1));
+      }
+      if (const std::string objection = reuse_objection(op, operands, result, source);
+          !objection.empty()) {
+        return fail(ViolationKind::bad_reuse, op.name,
+                    concat(shown(result), " takes the place of ", shown(source), ", ", objection));
+      }
+      for (size_t other = 0; other < i; ++other) {
+        if (instance(operands.creates[other]).in_place_of != source) continue;
+        return fail(ViolationKind::bad_reuse, op.name,
+                    concat(shown(result), " and ", shown(operands.creates[other]),
+                           " both take the place of ", shown(source), "; expected one of them"));
+      }
+    }
+    return true;
+  }
+
+  std::string reuse_objection(const Op& op, const Operands& operands, InstanceId result,
+                              InstanceId source) const {
+    const Reuse pair{instance(result).storage, instance(source).storage};
+    if (std::find(op.reuse.begin(), op.reuse.end(), pair) == op.reuse.end()) {
+      return "a pair that the op does not list; expected one of its reuse=";
+    }
+    const auto among = [&](std::span<const InstanceId> ids) {
+      return std::find(ids.begin(), ids.end(), source) != ids.end();
+    };
+    if (!among(operands.reads)) return "which this step does not read; expected one of its reads";
+    if (among(operands.updates)) return "which this step updates; expected it to be only read";
+    if (storage_of(source).external()) return "an external; expected something internal";
+    if (last_of_output(source)) return "the last copy of an output; expected the output to survive";
+    return "";
+  }
+
+  // Whether the output would be lost with this copy.
+  bool last_of_output(InstanceId id) const {
+    const size_t storage = index(instance(id).storage);
+    return graph_.storages[storage].output && resident_copies_[storage] == 1 &&
+           last_creation_[storage] <= position_;
+  }
+
+  bool fits_in_memory(const Op& op, const Operands& operands) {
+    int64_t added = op.workspace_bytes;
+    for (const InstanceId result : operands.creates) {
+      const int64_t bytes = storage_of(result).bytes;
+      const InstanceId source = instance(result).in_place_of;
+      added += source == kNoInstance ? bytes : bytes - std::min(bytes, storage_of(source).bytes);
+    }
+    return within_budget(op.name, resident_bytes_, added);
+  }
+
+  bool within_budget(const std::string& op, int64_t resident, int64_t added) {
+    int64_t sum = 0;
+    const bool overflow = __builtin_add_overflow(resident, added, &sum);
+    if (!overflow && sum <= budget_bytes_) return true;
+    return fail(ViolationKind::over_budget, op,
+                concat(resident, " bytes are resident and ", added, " are added; expected at most ",
+                       budget_bytes_, " together"));
+  }
+
+  bool effects_right(const Step& step, const Op& op) {
+    for (size_t i = 0; i < op.effects.size(); ++i) {
+      const Value& value = op.effects[i];
+      if (copies_[index(value.storage)].content == truth_.effects[index(step.op)][i]) continue;
+      return fail(ViolationKind::external_wrong, op.name,
+                  concat("its effect falls on ", graph_.storage(value.storage).name,
+                         " with another value; expected version ", value.version));
+    }
+    return true;
+  }
+
+  void perform(const Step& step, const Op& op, const Operands& operands) {
+    const bool first = step.kind == StepKind::run;
+    if (first) state_at_run_[index(step.op)] = generator_;
+    std::vector<Term> inputs;
+    for (const InstanceId id : operands.reads) inputs.push_back(copies_[index(id)].content);
+    for (const InstanceId id : operands.updates) inputs.push_back(copies_[index(id)].content);
+    if (op.random) inputs.push_back(state_at_run_[index(step.op)]);
+    const Term applied = terms_.applied(index(step.op), inputs);
+    for (size_t i = 0; i < operands.updates.size(); ++i) {
+      copies_[index(operands.updates[i])].content = terms_.updated(applied, i);
+    }
+    for (size_t i = 0; i < operands.creates.size(); ++i) {
+      const InstanceId result = operands.creates[i];
+      if (const InstanceId source = instance(result).in_place_of; source != kNoInstance) {
+        end_copy(source, State::taken);
+      }
+      copies_[index(result)] = {State::resident, terms_.created(applied, i)};
+      ++resident_copies_[index(instance(result).storage)];
+      resident_bytes_ += storage_of(result).bytes;
+    }
+    if (!first) return;
+    for (size_t i = 0; i < op.effects.size(); ++i) {
+      Term& content = copies_[index(op.effects[i].storage)].content;
+      content = terms_.affected(applied, i, content);
+    }
+    if (op.random) generator_ = terms_.advanced(index(step.op), generator_);
+  }
+
+  void end_copy(InstanceId id, State how) {
+    copies_[index(id)].state = how;
+    --resident_copies_[index(instance(id).storage)];
+    resident_bytes_ -= storage_of(id).bytes;
+  }
+
+  bool free(InstanceId id) {
+    if (!known(id)) {
+      return fail(ViolationKind::unknown_op, "",
+                  concat("the step frees instance ", static_cast<int64_t>(id), "; expected 0 to ",
+                         static_cast<int64_t>(schedule_.instances.size()) - 1));
+    }
+    if (storage_of(id).external()) {
+      return fail(ViolationKind::bad_free, shown(id),
+                  "an external is freed; expected it to survive the step");
+    }
+    if (copies_[index(id)].state != State::resident) {
+      return fail(ViolationKind::bad_free, shown(id),
+                  concat("freed, but it ", history(copies_[index(id)].state),
+                         "; expected it to be resident"));
+    }
+    if (last_of_output(id)) {
+      return fail(ViolationKind::bad_free, shown(id),
+                  "the last copy of an output is freed; expected it to survive the step");
+    }
+    end_copy(id, State::freed);
+    return true;
+  }
+
+  bool end() {
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      if (state_at_run_[i] == kHasNotRun) {
+        return fail(ViolationKind::op_missing, graph_.ops[i].name,
+                    "the op never runs; expected every op of the graph once");
+      }
+    }
+    return outputs_right() && nothing_left() && externals_right();
+  }
+
+  bool outputs_right() {
+    std::vector<bool> found(graph_.storages.size(), false);
+    for (size_t i = graph_.external_count; i < copies_.size(); ++i) {
+      const size_t storage = index(schedule_.instances[i].storage);
+      if (copies_[i].state != State::resident) continue;
+      if (copies_[i].content == truth_.last[storage]) found[storage] = true;
+    }
+    for (const StorageId id : graph_.outputs) {
+      if (graph_.storage(id).external() || found[index(id)]) continue;
+      return fail(ViolationKind::output_wrong, graph_.storage(id).name,
+                  concat("none of its ", resident_copies_[index(id)],
+                         " copies at the end holds the output; expected version ",
+                         graph_.last_version(id)));
+    }
+    return true;
+  }
+
+  bool nothing_left() {
+    for (size_t i = graph_.external_count; i < copies_.size(); ++i) {
+      const InstanceId id = static_cast<InstanceId>(i);
+      const bool output = storage_of(id).output;
+      if (copies_[i].state != State::resident) continue;
+      if (output && resident_copies_[index(instance(id).storage)] == 1) continue;
+      return fail(ViolationKind::missing_free, shown(id),
+                  output ? "one of several copies of an output that survive; expected one copy"
+                         : "it survives the step and is no output; expected a free");
+    }
+    return true;
+  }
+
+  bool externals_right() {
+    for (size_t i = 0; i < graph_.external_count; ++i) {
+      if (copies_[i].content == truth_.last[i]) continue;
+      return fail(ViolationKind::external_wrong, graph_.storages[i].name,
+                  concat("it ends with another value; expected version ",
+                         graph_.last_version(static_cast<StorageId>(i))));
+    }
+    if (generator_ == truth_.generator) return true;
+    return fail(ViolationKind::external_wrong, "",
+                concat("the generator ends in another state; expected that after ",
+                       truth_.random.size(), " random ops in the order of the graph"));
+  }
+
+  const Graph& graph_;
+  const Schedule& schedule_;
+  int64_t budget_bytes_;
+  Terms terms_;
+  Truth truth_;
+  Term generator_;
+  std::vector<Term> state_at_run_;        // by op: the generator's state when it ran
+  std::vector<Copy> copies_;              // by instance
+  std::vector<int64_t> resident_copies_;  // by storage, internal ones
+  std::vector<size_t> last_creation_;     // by storage: the last step that creates a copy
+  std::unordered_set<uint64_t> created_;  // storage and copy number of all that was created
+  size_t random_runs_ = 0;
+  size_t once_runs_ = 0;
+  size_t affecting_runs_ = 0;
+  int64_t resident_bytes_ = 0;
+  size_t position_ = 0;
+  Violation violation_;
+};
+
+}  // namespace
+
+std::string_view name(ViolationKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+
+std::optional<Violation> verify(const Graph& graph, const Schedule& schedule,
+                                int64_t budget_bytes) {
+  return Checker(graph, schedule, budget_bytes).check();
+}
+
+}  // namespace remat

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What every strategy owes its caller, on thousands of random graphs with all features mixed.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "remat/core/error.h"
+#include "remat/core/graph_text.h"
+#include "remat/core/place.h"
+#include "remat/core/plan.h"
+#include "remat/core/rewrite.h"
+#include "remat/core/simulate.h"
+#include "remat/core/verify.h"
+#include "tests/testing/property_count.h"
+#include "tests/testing/random_graph.h"
+
+namespace remat {
+namespace {
+
+// Feasible means: verify accepts the schedule within the budget. Infeasible means: the plan is a
+// right one all the same, and needs more than the budget.
+void check_promise(const Graph& graph, const Plan& made, int64_t budget, const std::string& where) {
+  const Schedule schedule = rewrite(graph, made.order);
+  const Peak peak = simulate_peak(graph, schedule);
+  ASSERT_EQ(peak.bytes, made.peak_bytes) << where;
+  ASSERT_EQ(peak.time_ns, made.time_ns) << where;
+  ASSERT_EQ(made.feasible, peak.bytes <= budget) << where;
+  const auto violation = verify(graph, schedule, made.feasible ? budget : peak.bytes);
+  ASSERT_FALSE(violation) << where << ": " << name(violation->kind) << " at " << violation->op
+                          << ": " << violation->reason;
+}
+
+testing::RandomGraphOptions shape_of(std::mt19937_64& generator) {
+  testing::RandomGraphOptions options;
+  options.forward_ops = static_cast<int>(testing::draw(generator, 1, 24));
+  options.optimizer_phase = testing::chance(generator, 0.5);
+  if (testing::chance(generator, 0.2)) options.update_rate = 0.5;
+  return options;
+}
+
+// Searches and exact methods take their time; each has tests of its own beside this one.
+uint64_t one_in(std::string_view strategy) {
+  if (strategy == "optimal") return 500;
+  return strategy == "search" || strategy == "auto" || strategy == "chain_dp" ? 20 : 1;
+}
+
+TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
+  const uint64_t graphs = testing::property_graphs(20'000);
+  int64_t feasible = 0, infeasible = 0, recomputing = 0;
+  for (uint64_t seed = 0; seed < graphs; ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator, shape_of(generator));
+    const int64_t least = floor(graph).bytes;
+    const int64_t most = keep_all_baseline(graph).peak_bytes;
+    for (const int64_t budget : {std::max<int64_t>(0, least - 1), least, (least + most) / 2, most}) {
+      for (const Strategy& strategy : strategies()) {
+        if (seed % one_in(strategy.name) != 0) continue;
+        const std::string where = "seed " + std::to_string(seed) + ", " +
+                                  std::string(strategy.name) + ", budget " + std::to_string(budget);
+        const Plan made = plan(graph, {.budget_bytes = budget,
+                                       .strategy = std::string(strategy.name),
+                                       .time_limit_seconds = 0.01,  // the bound's; it proves less
+                                       .keep_order = seed % 2 == 0,
+                                       .max_moves = 50});
+        check_promise(graph, made, budget, where);
+        if (HasFatalFailure()) return;
+        ++(made.feasible ? feasible : infeasible);
+        recomputing += made.order.size() > graph.ops.size();
+        if (strategy.name == "auto" && budget >= least) {
+          ASSERT_TRUE(made.feasible) << where << ": the floor is reachable";
+        }
+      }
+    }
+  }
+  // The test is worth nothing if a side of it hardly ever occurs.
+  EXPECT_GT(feasible, static_cast<int64_t>(graphs) * 4);
+  EXPECT_GT(infeasible, static_cast<int64_t>(graphs) * 2);
+  EXPECT_GT(recomputing, static_cast<int64_t>(graphs) * 4);
+}
+
+TEST(Strategies, SameInputGivesTheSamePlan) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator);
+    const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
+    for (const Strategy& strategy : strategies()) {
+      // Its solver may be stopped by the clock; optimal_test.cc tries it where it is not.
+      if (strategy.name == "optimal") continue;
+      const PlanOptions options{.budget_bytes = budget,
+                                .strategy = std::string(strategy.name),
+                                .time_limit_seconds = 0.01,
+                                .max_moves = 2'000};
+      EXPECT_EQ(plan(graph, options).order, plan(graph, options).order) << strategy.name;
+    }
+  }
+}
+
+TEST(Plan, KeepOrderKeepsTheOrderOfFirstRuns) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator);
+    const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
+    const Plan made = plan(
+        graph, {.budget_bytes = budget, .strategy = "search", .keep_order = true, .max_moves = 2'000});
+    size_t first_runs = 0;
+    std::vector<bool> seen(graph.ops.size(), false);
+    for (const OpId op : made.order) {
+      if (seen[index(op)]) continue;
+      seen[index(op)] = true;
+      EXPECT_EQ(index(op), first_runs++) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Plan, PlacedPlansFitWithTheirAddresses) {
+  int placed = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator);
+    const int64_t budget = (floor(graph).bytes * 2 + keep_all_baseline(graph).peak_bytes) / 3;
+    const Plan made = plan(
+        graph, {.budget_bytes = budget, .strategy = "search", .placed = true, .max_moves = 500});
+    if (!made.feasible) continue;
+    ++placed;
+    EXPECT_LE(graph.external_bytes() + place(graph, rewrite(graph, made.order)).arena_bytes, budget)
+        << "seed " << seed;
+  }
+  EXPECT_GT(placed, 20);
+}
+
+TEST(Plan, UnknownStrategyNamesTheKnownOnes) {
+  try {
+    plan(Graph{}, {.strategy = "magic"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("keep_all, recompute_all, every_k"), std::string::npos);
+  }
+}
+
+TEST(Plan, NegativeBudgetIsAnError) {
+  EXPECT_THROW(plan(Graph{}, {.budget_bytes = -1}), Error);
+}
+
+TEST(Plan, EmptyGraphFitsIntoNothing) {
+  for (const Strategy& strategy : strategies()) {
+    const Plan made =
+        plan(Graph{}, {.budget_bytes = 0, .strategy = std::string(strategy.name)});
+    EXPECT_TRUE(made.feasible) << strategy.name;
+    EXPECT_TRUE(made.order.empty()) << strategy.name;
+  }
+  EXPECT_EQ(floor(Graph{}).bytes, 0);
+}
+
+TEST(Plan, TooManyRunsAreNotBuilt) {
+  std::string text = "remat-graph 1\nexternal x 8 input\n";
+  std::string before = "x";
+  for (int i = 0; i < 300; ++i) {
+    const std::string made = "a" + std::to_string(i);
+    text += "op f" + made + " forward kind=k time_ns=1 reads=" + before + " creates=" + made + ":8\n";
+    before = made;
+  }
+  text += "op turn backward kind=k time_ns=1 reads=" + before + " creates=g:8\n";
+  for (int i = 299; i-- > 0;) {
+    const std::string saved = "a" + std::to_string(i);
+    text += "op b" + saved + " backward kind=k time_ns=1 updates=g reads=" + saved + "\n";
+  }
+  const Plan made = plan(parse_graph(text), {.strategy = "recompute_all", .max_runs = 1000});
+  EXPECT_EQ(made.order.size(), 600u);
+  EXPECT_NE(made.note.find("more than 1000 runs"), std::string::npos);
+}
+
+TEST(Mutwo, PicksTheBestRatioFirst) {
+  // cheap: 100 bytes for 1 ns; dear: 100 bytes for 50 ns. Peak at the turn: x + cheap + dear + y.
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 10 input
+op cheap forward kind=k time_ns=1 reads=x creates=cheap:100
+op dear forward kind=k time_ns=50 reads=x creates=dear:100
+op mix forward kind=k time_ns=1 reads=cheap,dear creates=y:10
+op pad forward kind=k time_ns=1 reads=y creates=z:100
+op turn backward kind=k time_ns=1 reads=z creates=g:10
+op b_dear backward kind=k time_ns=1 reads=g,dear creates=h:10
+op b_cheap backward kind=k time_ns=1 reads=h,cheap creates=i:10
+output i
+)");
+  // Keeping both: 10 + 200 + 10 + 100 = 320 while pad runs. Without cheap: 220.
+  const Plan made = plan(graph, {.budget_bytes = 300, .strategy = "mutwo"});
+  EXPECT_TRUE(made.feasible);
+  ASSERT_EQ(made.decisions.size(), 2u);
+  EXPECT_TRUE(made.decisions[0].recomputed);   // cheap
+  EXPECT_FALSE(made.decisions[1].recomputed);  // dear
+  EXPECT_NE(made.decisions[0].reason.find("pick 1 of 1"), std::string::npos);
+  EXPECT_EQ(made.time_ns, 56 + 1);
+}
+
+}  // namespace
+}  // namespace remat

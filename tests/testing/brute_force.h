@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "remat/core/state_search.h"
+
+namespace remat::testing {
+
+// The optimum over every plan within the budget, for graphs of about ten forward and ten backward
+// ops: the exhaustive search of state_search.h, which tests hold equal to the mixed-integer model.
+inline StateSearchResult brute_force(const Graph& graph, int64_t budget_bytes,
+                                     Freedom freedom = Freedom::any_order) {
+  return search_states(graph, budget_bytes, {.freedom = freedom, .max_states = 4'000'000});
+}
+
+// The least peak of any plan, found between two budgets: `low` may be too little, `high` is enough.
+// None if a search gave up.
+std::optional<int64_t> brute_force_floor(const Graph& graph, int64_t low, int64_t high,
+                                         Freedom freedom = Freedom::any_order);
+
+}  // namespace remat::testing
