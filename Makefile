@@ -9,7 +9,7 @@ SECONDS  ?= 600
 help:
 	@echo "make demo                 plan ResNet-50 at three budgets and print the table"
 	@echo "make build                the tool, at build/bin/remat"
-	@echo "make test                 build and run every test, twice: optimised, and with sanitizers"
+	@echo "make test                 build and run every test; those of the core with sanitizers too"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
 	@echo "make fuzz [SECONDS=600]   fuzz both parsers with clang's libFuzzer, each for that long"
 	@echo "make clean                remove what was built"
@@ -50,4 +50,4 @@ fuzz: packages
 	@tools/fuzz.sh build-fuzz $(SECONDS)
 
 clean:
-	rm -rf build build-dev build-core build-fuzz
+	rm -rf build build-dev build-dev-torch build-core build-fuzz build-tsan
