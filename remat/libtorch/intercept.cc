@@ -50,6 +50,10 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
 
 }  // namespace
 
+c10::DispatchKeySet keys_below_intercept(c10::DispatchKeySet keys) {
+  return below(kInterceptKey, keys);
+}
+
 void run_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   InterceptPause pause;
   op.redispatchBoxed(below(kInterceptKey, keys), &stack);

@@ -30,6 +30,10 @@ class OpInterceptor {
                          torch::jit::Stack& stack) = 0;
 };
 
+// What is left of a call's keys at the place where the interceptor sees it: with these the op can be
+// redispatched again later, under an InterceptPause.
+c10::DispatchKeySet keys_below_intercept(c10::DispatchKeySet keys);
+
 // Runs the op with interception off: the calls its kernel makes are its own affair.
 void run_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+// Standing between LibTorch and its CPU allocator. From the first use on, every tensor and every
+// scratch buffer of a kernel is asked for here; a thread that listens sees its own requests and may
+// answer them, everything else goes to the allocator that was there before.
+namespace remat::detail {
+
+// What a thread sees of its own requests. Must not allocate tensors itself.
+class AllocationListener {
+ public:
+  virtual ~AllocationListener() = default;
+  // Memory for a request of `bytes` > 0, or null: then LibTorch's allocator answers. What is
+  // returned must lie in a MemoryRange: it is never freed.
+  virtual void* answer(size_t bytes) = 0;
+  virtual void allocated(void* address, size_t bytes) = 0;  // by LibTorch's allocator
+  virtual void freed(void* address) = 0;                    // before it is
+};
+
+// Installs itself, process-wide, when first used. Guards nest; the inner one alone listens.
+class ListenGuard {
+ public:
+  explicit ListenGuard(AllocationListener* listener);
+  ~ListenGuard();
+  ListenGuard(const ListenGuard&) = delete;
+  ListenGuard& operator=(const ListenGuard&) = delete;
+
+ private:
+  AllocationListener* previous_;
+};
+
+// Makes known, while it lives, that addresses in [begin, begin + bytes) are not the allocator's to
+// free.
+class MemoryRange {
+ public:
+  MemoryRange(void* begin, size_t bytes);
+  ~MemoryRange();
+  MemoryRange(const MemoryRange&) = delete;
+  MemoryRange& operator=(const MemoryRange&) = delete;
+
+ private:
+  const char* begin_;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "remat/libtorch/tape.h"
+
+namespace remat {
+
+using LossFunction = std::function<at::Tensor(const Batch&)>;
+
+struct CaptureOptions {
+  std::vector<at::Tensor> buffers = {};  // named as such in the graph; others are found
+  // Hashes every argument before and after every op, and fails on an op that changes one without
+  // saying so in its schema. Slow; for finding new entries of the table in op_traits.cc.
+  bool check_mutation = false;
+};
+
+// Records one training step: `loss_of(batch)`, then backward. Parameters, buffers, gradients and
+// generators are afterwards as they were before; gradients that exist are added to, as backward
+// does. The step runs twice, the second time with the samples of the batch in another order
+// (rolled along the first dimension): whatever differs in the two tapes depends on something that
+// a recording would freeze, and is an error that names it.
+//
+// Throws Error too where the step
+// - reads a value on the host (item()) or has shapes that depend on values (nonzero),
+// - leaves a tensor behind: one that was made in the step and is still held after it,
+// - uses tensors that are not dense and strided, or of several devices.
+// What loss_of throws comes out as it is.
+Recording capture(const LossFunction& loss_of, const Batch& batch,
+                  const std::vector<at::Tensor>& parameters, const CaptureOptions& options = {});
+
+namespace detail {
+// True on a thread that captures. Checkpointed regions then run plainly: the plan decides.
+bool capturing();
+}  // namespace detail
+
+}  // namespace remat

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "remat/core/error.h"
+#include "remat/core/units.h"
+#include "remat/libtorch/device.h"
+
+namespace remat::detail {
+namespace {
+
+constexpr int64_t kHugePage = 2 * MiB;
+
+class CpuDevice final : public Device {
+ public:
+  void* reserve(int64_t bytes) override {
+    if (bytes == 0) {
+      return nullptr;
+    }
+    // One huge page more than asked for, so that the arena can begin at a huge page; pages that are
+    // never touched cost nothing.
+    const auto size = static_cast<size_t>(round_to_page(bytes) + kHugePage);
+    void* const begin =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED) {
+      throw Error(concat("[execute] the system has no ", format_bytes(bytes),
+                         " for the arena: ", std::strerror(errno)));
+    }
+    const auto address = reinterpret_cast<uintptr_t>(begin);
+    const uintptr_t arena = (address + kHugePage - 1) / kHugePage * kHugePage;
+    const uintptr_t unused = arena - address;
+    if (unused > 0) {
+      munmap(begin, unused);
+    }
+    const size_t tail = static_cast<size_t>(kHugePage) - unused;
+    if (tail > 0) {
+      munmap(reinterpret_cast<void*>(arena + round_to_page(bytes)), tail);
+    }
+    // Only whole huge pages: the end of the arena must not take more than it was given.
+    const auto whole = static_cast<size_t>(bytes / kHugePage * kHugePage);
+    if (whole > 0) {
+      madvise(reinterpret_cast<void*>(arena), whole, MADV_HUGEPAGE);
+    }
+    return reinterpret_cast<void*>(arena);
+  }
+  void release(void* memory, int64_t bytes) override {
+    if (memory != nullptr) {
+      munmap(memory, static_cast<size_t>(round_to_page(bytes)));
+    }
+  }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  int64_t now_ns() override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  int thread_count() override { return at::get_num_threads(); }
+
+ private:
+  static int64_t round_to_page(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+};
+
+}  // namespace
+
+Device& cpu_device() {
+  static CpuDevice device;
+  return device;
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace remat::detail {
+
+// Everything that depends on the device, together with rng.h (generators) and allocator.h (who
+// answers LibTorch's requests). Another device is another implementation of this.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Memory for an arena, 64-byte aligned and zero, in huge pages where the system has them. Throws
+  // Error if there is not enough.
+  virtual void* reserve(int64_t bytes) = 0;
+  virtual void release(void* memory, int64_t bytes) = 0;
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  // A clock that is read when all work given to the device is done.
+  virtual int64_t now_ns() = 0;
+  // What was measured with so many threads holds for so many.
+  virtual int thread_count() = 0;
+};
+
+Device& cpu_device();
+
+}  // namespace remat::detail

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "remat/core/place.h"
+#include "remat/core/schedule.h"
+#include "remat/libtorch/tape.h"
+
+namespace remat {
+
+// What a step gives back, as ordinary tensors. They keep their contents for as long as they are
+// held; what is still held when the next step begins is moved out of the arena then.
+struct StepResult {
+  at::Tensor loss;
+  std::vector<at::Tensor> gradients;  // one for each parameter; undefined where the step made none
+};
+
+// Counted by the allocator while the step ran, not predicted.
+struct StepCounts {
+  int64_t peak_bytes = 0;           // externals and what was handed out of the arena
+  int64_t outside_allocations = 0;  // requests that the placement did not foresee, ...
+  int64_t outside_bytes = 0;        // ... which LibTorch's own allocator answered
+  int64_t moved_bytes = 0;          // results of the step before that were still held
+};
+
+struct ExecuteOptions {
+  // Overwrites every block of the arena when it is freed, so that a read after it is seen.
+  bool poison = false;
+};
+
+namespace detail {
+class Arena;
+}
+
+// Runs a schedule of a recorded step on real tensors, inside an arena, at the addresses of a
+// placement. Everything is prepared once: a step then only calls kernels. Not for two threads at
+// once; several steps may share an arena, one after the other.
+class Execution {
+ public:
+  // The recording must outlive it. Throws Error if the arena is smaller than the placement.
+  Execution(const Recording& recording, const Schedule& schedule, const Placement& placement,
+            std::shared_ptr<detail::Arena> arena, const ExecuteOptions& options = {});
+  ~Execution();
+  Execution(Execution&&) noexcept;
+  Execution& operator=(Execution&&) noexcept;
+
+  // Throws Error if the batch does not look like the captured one. If an op throws, externals and
+  // generators are put back, what it threw comes out, and the next call works.
+  StepResult run(const Batch& batch);
+
+  // As run, and adds to op_ns, by op of the graph, the time that its kernel took.
+  StepResult run_timed(const Batch& batch, std::vector<int64_t>& op_ns);
+
+  // After a run: gives the externals that it wrote, except gradients, and the generators the
+  // contents they had before it.
+  void undo();
+
+  const StepCounts& counts() const;  // of the last run
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+// An arena for placements of up to so many bytes.
+std::shared_ptr<detail::Arena> make_arena(int64_t bytes);
+
+}  // namespace remat

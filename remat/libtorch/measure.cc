@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/libtorch/measure.h"
+
+#include <algorithm>
+
+#include "remat/core/plan.h"
+#include "remat/core/rewrite.h"
+#include "remat/libtorch/device.h"
+#include "remat/libtorch/execute.h"
+
+namespace remat {
+namespace {
+
+int64_t median(std::vector<int64_t> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// Replays add to the gradients that were there.
+class GradientCopies {
+ public:
+  explicit GradientCopies(const Recording& recording) {
+    for (const ExternalSource& source : recording.externals) {
+      if (source.kind == ExternalSource::Kind::gradient) {
+        const at::Tensor& parameter = recording.parameters[static_cast<size_t>(source.position)];
+        copies_.emplace_back(parameter.grad(), parameter.grad().clone());
+      }
+    }
+  }
+  ~GradientCopies() {
+    for (auto& [gradient, copy] : copies_) {
+      detail::cpu_device().copy(gradient.data_ptr(), copy.data_ptr(),
+                                static_cast<int64_t>(gradient.nbytes()));
+    }
+  }
+  GradientCopies(const GradientCopies&) = delete;
+  GradientCopies& operator=(const GradientCopies&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+};
+
+}  // namespace
+
+Measurement measure(const Recording& recording, const Batch& batch, const MeasureOptions& options) {
+  const Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
+  const Placement placement = place(recording.graph, schedule);
+  const GradientCopies gradients(recording);
+  Execution execution(recording, schedule, placement, make_arena(placement.arena_bytes));
+  detail::Device& device = detail::cpu_device();
+
+  execution.run(batch);  // touches every page, fills every cache
+  execution.undo();
+  const size_t ops = recording.graph.ops.size();
+  std::vector<std::vector<int64_t>> times(ops);
+  std::vector<int64_t> steps;
+  const int64_t begin = device.now_ns();
+  const auto limit_ns = static_cast<int64_t>(options.seconds * 1e9);
+  constexpr size_t kLeastRounds = 3;
+  // A round with timers, then one without: what the timers cost, and what the neighbours do, shows.
+  while (steps.size() < kLeastRounds ||
+         (device.now_ns() - begin < limit_ns && steps.size() < static_cast<size_t>(options.max_rounds))) {
+    std::vector<int64_t> round(ops, 0);
+    execution.run_timed(batch, round);
+    execution.undo();
+    for (size_t i = 0; i < ops; ++i) {
+      times[i].push_back(round[i]);
+    }
+    const int64_t start = device.now_ns();
+    execution.run(batch);
+    steps.push_back(device.now_ns() - start);
+    execution.undo();
+  }
+  Measurement measured{.graph = recording.graph,
+                       .step_ns = median(steps),
+                       .rounds = static_cast<int>(steps.size())};
+  for (size_t i = 0; i < ops; ++i) {
+    measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(times[i]));
+  }
+  return measured;
+}
+
+}  // namespace remat

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "remat/libtorch/tape.h"
+
+namespace remat {
+
+struct MeasureOptions {
+  double seconds = 2.0;  // about how long to go on replaying; at least three rounds are made
+  int max_rounds = 30;
+};
+
+struct Measurement {
+  Graph graph;             // the recording's, with the time of every op: a median
+  int64_t step_ns = 0;     // of the whole replayed step, without timers inside: a median
+  int rounds = 0;
+};
+
+// Times every op by replaying the step as it was recorded, in an arena, after warming up. Needs the
+// memory of the plain step. Leaves parameters, buffers, gradients and generators as they were.
+Measurement measure(const Recording& recording, const Batch& batch,
+                    const MeasureOptions& options = {});
+
+}  // namespace remat
