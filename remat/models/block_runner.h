@@ -4,7 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include "remat/libtorch/scope.h"
 
 namespace remat::models {
 
@@ -17,6 +21,25 @@ using BlockRunner = std::function<at::Tensor(Block, std::vector<at::Tensor>)>;
 // Calls each block and nothing else.
 inline at::Tensor run_plain(const Block& block, const std::vector<at::Tensor>& inputs) {
   return block(inputs);
+}
+
+// Runs a module as one block, in the Scope of that name whenever it is called.
+template <typename Module>
+at::Tensor run_block(const BlockRunner& run, std::string name, Module module, at::Tensor x) {
+  return run(
+      [name = std::move(name),
+       module = std::move(module)](const std::vector<at::Tensor>& in) mutable {
+        Scope scope(name);
+        return module->forward(in[0]);
+      },
+      {std::move(x)});
+}
+
+// Runs a layer in the Scope of that name.
+template <typename Module>
+at::Tensor run_layer(std::string_view name, Module& module, const at::Tensor& x) {
+  Scope scope(name);
+  return module->forward(x);
 }
 
 }  // namespace remat::models

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "remat/models/block_runner.h"
+#include "remat/models/transformer_layer.h"
 
 namespace remat::models {
 
@@ -19,23 +20,10 @@ struct GptOptions {
   int64_t layers = 12;
   int64_t heads = 12;
   int64_t width = 768;
-  double dropout = 0.1;
+  double dropout = 0.1;            // of embeddings and residual branches
+  double attention_dropout = 0.1;  // see AttentionOptions::fused
+  bool fused_attention = true;
 };
-
-class GptBlockImpl : public torch::nn::Module {
- public:
-  explicit GptBlockImpl(const GptOptions& options);
-  at::Tensor forward(const at::Tensor& x);
-
- private:
-  at::Tensor attention(const at::Tensor& x);
-
-  int64_t heads_;
-  double dropout_;
-  torch::nn::LayerNorm norm1_, norm2_;
-  torch::nn::Linear query_key_value_, projection_, expand_, contract_;
-};
-TORCH_MODULE(GptBlock);
 
 class GptImpl : public torch::nn::Module {
  public:
@@ -45,9 +33,11 @@ class GptImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens, const BlockRunner& run = run_plain);
 
  private:
+  at::Tensor embed(const at::Tensor& tokens);
+
   double dropout_;
   torch::nn::Embedding token_, position_;
-  std::vector<GptBlock> blocks_;
+  std::vector<TransformerLayer> layers_;
   torch::nn::LayerNorm norm_;
 };
 TORCH_MODULE(Gpt);

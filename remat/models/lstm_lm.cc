@@ -18,15 +18,17 @@ LstmLmImpl::LstmLmImpl(const LstmLmOptions& options)
 }
 
 at::Tensor LstmLmImpl::forward(const at::Tensor& tokens, const BlockRunner& run) {
-  at::Tensor x = embedding_->forward(tokens);
-  for (const torch::nn::LSTM& layer : layers_) {
+  at::Tensor x = run_layer("embedding", embedding_, tokens);
+  for (size_t i = 0; i < layers_.size(); ++i) {
     x = run(
-        [layer = layer, dropout = dropout_,
+        [layer = layers_[i], name = detail::concat("layer", i), dropout = dropout_,
          training = is_training()](const std::vector<at::Tensor>& in) mutable {
+          Scope scope(name);
           return std::get<0>(layer->forward(at::dropout(in[0], dropout, training)));
         },
         {x});
   }
+  Scope scope("decoder");
   return decoder_->forward(at::dropout(x, dropout_, is_training()));
 }
 

@@ -11,7 +11,12 @@
 namespace remat::models {
 
 // A word-level LSTM language model: Zaremba et al. 2014, https://arxiv.org/abs/1409.2329. The
-// defaults are the paper's medium model.
+// defaults are the paper's medium model. The paper gives sizes, not a count; from them, with
+// vocabulary V, width H and L layers:
+//
+//   embedding V H + layers L (4 (H + H) H + 4 H) + decoder (H + 1) V = 19,775,200
+//
+// and torch::nn::LSTM keeps a second, redundant bias in every layer, 4 H L more: 19,780,400.
 struct LstmLmOptions {
   int64_t vocabulary = 10000;
   int64_t layers = 2;

@@ -35,42 +35,51 @@ ResidualBlockImpl::ResidualBlockImpl(int64_t input_channels, int64_t channels, i
                                      bool bottleneck) {
   const int64_t output_channels = channels * expansion(bottleneck);
   if (bottleneck) {
-    body_ = torch::nn::Sequential(
-        convolution(input_channels, channels, 1, 1), torch::nn::BatchNorm2d(channels), relu(),
-        convolution(channels, channels, 3, stride), torch::nn::BatchNorm2d(channels), relu(),
-        convolution(channels, output_channels, 1, 1), torch::nn::BatchNorm2d(output_channels));
+    body_ = NamedLayers{{"conv1", convolution(input_channels, channels, 1, 1)},
+                        {"norm1", torch::nn::BatchNorm2d(channels)},
+                        {"relu1", relu()},
+                        {"conv2", convolution(channels, channels, 3, stride)},
+                        {"norm2", torch::nn::BatchNorm2d(channels)},
+                        {"relu2", relu()},
+                        {"conv3", convolution(channels, output_channels, 1, 1)},
+                        {"norm3", torch::nn::BatchNorm2d(output_channels)}};
   } else {
-    body_ = torch::nn::Sequential(
-        convolution(input_channels, channels, 3, stride), torch::nn::BatchNorm2d(channels), relu(),
-        convolution(channels, channels, 3, 1), torch::nn::BatchNorm2d(channels));
+    body_ = NamedLayers{{"conv1", convolution(input_channels, channels, 3, stride)},
+                        {"norm1", torch::nn::BatchNorm2d(channels)},
+                        {"relu1", relu()},
+                        {"conv2", convolution(channels, channels, 3, 1)},
+                        {"norm2", torch::nn::BatchNorm2d(channels)}};
   }
   register_module("body", body_);
   if (stride != 1 || input_channels != output_channels) {
     shortcut_ = register_module(
-        "shortcut", torch::nn::Sequential(convolution(input_channels, output_channels, 1, stride),
-                                          torch::nn::BatchNorm2d(output_channels)));
+        "shortcut", NamedLayers{{"conv", convolution(input_channels, output_channels, 1, stride)},
+                                {"norm", torch::nn::BatchNorm2d(output_channels)}});
   }
 }
 
 at::Tensor ResidualBlockImpl::forward(const at::Tensor& x) {
   at::Tensor y = body_->forward(x);
-  y += shortcut_.is_empty() ? x : shortcut_->forward(x);
+  y += shortcut_.is_empty() ? x : run_layer("shortcut", shortcut_, x);
   return y.relu_();
 }
 
 ResNetImpl::ResNetImpl(const ResNetOptions& options) {
   stem_ = register_module(
-      "stem", torch::nn::Sequential(
-                  convolution(options.input_channels, options.width, 7, 2),
-                  torch::nn::BatchNorm2d(options.width), relu(),
-                  torch::nn::MaxPool2d(torch::nn::MaxPool2dOptions(3).stride(2).padding(1))));
+      "stem",
+      NamedLayers{
+          {"conv", convolution(options.input_channels, options.width, 7, 2)},
+          {"norm", torch::nn::BatchNorm2d(options.width)},
+          {"relu", relu()},
+          {"pool", torch::nn::MaxPool2d(torch::nn::MaxPool2dOptions(3).stride(2).padding(1))}});
   int64_t input_channels = options.width;
   int64_t channels = options.width;
   for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
     for (int64_t i = 0; i < options.blocks[stage]; ++i) {
       const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      blocks_.push_back(
-          register_module(detail::concat("stage", stage + 1, "_", i),
+      blocks_.emplace_back(
+          detail::concat("layer", stage + 1, ".", i),
+          register_module(detail::concat("layer", stage + 1, "_", i),
                           ResidualBlock(input_channels, channels, stride, options.bottleneck)));
       input_channels = channels * expansion(options.bottleneck);
     }
@@ -80,14 +89,11 @@ ResNetImpl::ResNetImpl(const ResNetOptions& options) {
 }
 
 at::Tensor ResNetImpl::forward(const at::Tensor& images, const BlockRunner& run) {
-  at::Tensor x = run(
-      [stem = stem_](const std::vector<at::Tensor>& in) mutable { return stem->forward(in[0]); },
-      {images});
-  for (const ResidualBlock& block : blocks_) {
-    x = run([block = block](
-                const std::vector<at::Tensor>& in) mutable { return block->forward(in[0]); },
-            {x});
+  at::Tensor x = run_block(run, "stem", stem_, images);
+  for (const auto& [name, block] : blocks_) {
+    x = run_block(run, name, block, x);
   }
+  Scope scope("classifier");
   return classifier_->forward(x.mean({2, 3}));
 }
 

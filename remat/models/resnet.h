@@ -5,9 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "remat/models/block_runner.h"
+#include "remat/models/named_layers.h"
 
 namespace remat::models {
 
@@ -30,8 +33,8 @@ class ResidualBlockImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 
  private:
-  torch::nn::Sequential body_;
-  torch::nn::Sequential shortcut_{nullptr};
+  NamedLayers body_{nullptr};
+  NamedLayers shortcut_{nullptr};
 };
 TORCH_MODULE(ResidualBlock);
 
@@ -43,8 +46,8 @@ class ResNetImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& images, const BlockRunner& run = run_plain);
 
  private:
-  torch::nn::Sequential stem_;
-  std::vector<ResidualBlock> blocks_;
+  NamedLayers stem_{nullptr};
+  std::vector<std::pair<std::string, ResidualBlock>> blocks_;  // with their scopes: layer1.0
   torch::nn::Linear classifier_{nullptr};
 };
 TORCH_MODULE(ResNet);

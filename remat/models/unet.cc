@@ -6,13 +6,14 @@
 namespace remat::models {
 namespace {
 
-torch::nn::Sequential double_convolution(int64_t in, int64_t out) {
+NamedLayers double_convolution(int64_t in, int64_t out) {
   auto convolution = [](int64_t from, int64_t to) {
     return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1).bias(false));
   };
   auto relu = [] { return torch::nn::ReLU(torch::nn::ReLUOptions(/*inplace=*/true)); };
-  return torch::nn::Sequential(convolution(in, out), torch::nn::BatchNorm2d(out), relu(),
-                               convolution(out, out), torch::nn::BatchNorm2d(out), relu());
+  return NamedLayers{
+      {"conv1", convolution(in, out)},  {"norm1", torch::nn::BatchNorm2d(out)}, {"relu1", relu()},
+      {"conv2", convolution(out, out)}, {"norm2", torch::nn::BatchNorm2d(out)}, {"relu2", relu()}};
 }
 
 }  // namespace
@@ -42,7 +43,9 @@ at::Tensor UNetImpl::forward(const at::Tensor& images, const BlockRunner& run) {
   std::vector<at::Tensor> levels;
   for (size_t i = 0; i < down_.size(); ++i) {
     levels.push_back(run(
-        [down = down_[i], halve = i > 0](const std::vector<at::Tensor>& in) mutable {
+        [down = down_[i], name = detail::concat("down", i),
+         halve = i > 0](const std::vector<at::Tensor>& in) mutable {
+          Scope scope(name);
           return down->forward(halve ? at::max_pool2d(in[0], 2) : in[0]);
         },
         {levels.empty() ? images : levels.back()}));
@@ -51,13 +54,15 @@ at::Tensor UNetImpl::forward(const at::Tensor& images, const BlockRunner& run) {
   levels.pop_back();
   for (size_t i = 0; i < up_.size(); ++i) {
     x = run(
-        [widen = widen_[i], up = up_[i]](const std::vector<at::Tensor>& in) mutable {
-          return up->forward(at::cat({in[1], widen->forward(in[0])}, 1));
+        [widen = widen_[i], up = up_[i],
+         name = detail::concat("up", up_.size() - i)](const std::vector<at::Tensor>& in) mutable {
+          Scope scope(name);
+          return up->forward(at::cat({in[1], run_layer("widen", widen, in[0])}, 1));
         },
         {x, levels.back()});
     levels.pop_back();
   }
-  return classifier_->forward(x);
+  return run_layer("classifier", classifier_, x);
 }
 
 }  // namespace remat::models

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "remat/models/block_runner.h"
+#include "remat/models/named_layers.h"
 
 namespace remat::models {
 
-// U-Net for segmentation: Ronneberger et al. 2015, https://arxiv.org/abs/1505.04597, with padding
-// and BatchNorm, so that the output has the size of the input.
+// U-Net for segmentation: Ronneberger et al. 2015, https://arxiv.org/abs/1505.04597, with padding,
+// so that the output has the size of the input, and BatchNorm. The defaults have the layers and the
+// parameter count of the widely used https://github.com/milesial/Pytorch-UNet (3 channels, 2
+// classes).
 struct UNetOptions {
   int64_t input_channels = 3;
   int64_t classes = 2;
@@ -27,9 +30,9 @@ class UNetImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& images, const BlockRunner& run = run_plain);
 
  private:
-  std::vector<torch::nn::Sequential> down_;
+  std::vector<NamedLayers> down_;
   std::vector<torch::nn::ConvTranspose2d> widen_;
-  std::vector<torch::nn::Sequential> up_;
+  std::vector<NamedLayers> up_;
   torch::nn::Conv2d classifier_{nullptr};
 };
 TORCH_MODULE(UNet);

@@ -2,15 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
+#include <string>
 #include <vector>
 
-#include "remat/core/error.h"
 #include "remat/libtorch/checkpoint.h"
-#include "remat/models/gpt.h"
-#include "remat/models/lstm_lm.h"
-#include "remat/models/resnet.h"
-#include "remat/models/unet.h"
+#include "remat/models/zoo.h"
 #include "tests/libtorch/testing.h"
 
 // The zoo checkpointed by block: three training steps with an optimizer leave the same bits as the
@@ -23,108 +19,44 @@ using at::Tensor;
 using models::BlockRunner;
 using testing::same_bits;
 
-int64_t parameter_count(const torch::nn::Module& model) {
-  int64_t count = 0;
-  for (const Tensor& parameter : model.parameters()) {
-    count += parameter.numel();
-  }
-  return count;
-}
-
-TEST(Models, PublishedParameterCounts) {
-  using models::ResNetOptions;
-  EXPECT_EQ(parameter_count(*models::ResNet(ResNetOptions::of_depth(18))), 11'689'512);
-  EXPECT_EQ(parameter_count(*models::ResNet(ResNetOptions::of_depth(50))), 25'557'032);
-  EXPECT_EQ(parameter_count(*models::ResNet(ResNetOptions::of_depth(152))), 60'192'808);
-  EXPECT_EQ(parameter_count(*models::Gpt(models::GptOptions{})), 124'439'808);
-  EXPECT_EQ(parameter_count(*models::LstmLm(models::LstmLmOptions{})), 19'780'400);
-  EXPECT_EQ(parameter_count(*models::UNet(models::UNetOptions{})), 31'037'698);
-  EXPECT_THROW(ResNetOptions::of_depth(20), Error);
-}
+class CheckpointModels : public ::testing::TestWithParam<std::string> {};
 
 // Loss, gradients, buffers and generator state of every step, and the parameters at the end.
-template <typename Model, typename Optimizer, typename Options>
-std::vector<Tensor> train(const std::function<Model()>& make, const Tensor& input,
-                          const Tensor& target, const Options& optimizer_options,
-                          const BlockRunner& run) {
+std::vector<Tensor> train(const models::ZooEntry& entry, const BlockRunner& run) {
   torch::manual_seed(11);
-  Model model = make();
-  Optimizer optimizer(model->parameters(), optimizer_options);
+  const models::TrainingTask task = entry.make(testing::tiny_size(entry));
+  const std::vector<Tensor> parameters = task.module->parameters();
+  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-3));
   std::vector<Tensor> values;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    const Tensor logits = model->forward(input, run);
-    const Tensor loss = logits.dim() == 3
-                            ? at::cross_entropy_loss(logits.flatten(0, 1), target.flatten())
-                            : at::cross_entropy_loss(logits, target);
+    const Tensor loss = task.loss_by_block(task.make_batch(step), run);
     loss.backward();
     values.push_back(loss.detach().clone());
-    for (const Tensor& parameter : model->parameters()) values.push_back(parameter.grad().clone());
-    for (const Tensor& buffer : model->buffers()) values.push_back(buffer.clone());
+    for (const Tensor& parameter : parameters) values.push_back(parameter.grad().clone());
+    for (const Tensor& buffer : task.module->buffers()) values.push_back(buffer.clone());
     values.push_back(testing::generator_state());
     optimizer.step();
   }
-  for (const Tensor& parameter : model->parameters()) values.push_back(parameter.detach().clone());
+  for (const Tensor& parameter : parameters) values.push_back(parameter.detach().clone());
   return values;
 }
 
-const torch::optim::SGDOptions kSgd = torch::optim::SGDOptions(0.05).momentum(0.9);
-
-template <typename Model, typename Optimizer, typename Options>
-void expect_same_training(const std::function<Model()>& make, const Tensor& input,
-                          const Tensor& target, const Options& options) {
-  const auto train_with = [&](const BlockRunner& run) {
-    return train<Model, Optimizer, Options>(make, input, target, options, run);
-  };
-  const auto plain = train_with(models::run_plain);
-  const auto by_block = train_with([](const models::Block& block, std::vector<Tensor> inputs) {
+TEST_P(CheckpointModels, TrainsTheSame) {
+  const models::ZooEntry& entry = models::find_model(GetParam());
+  const auto plain = train(entry, models::run_plain);
+  const auto by_block = train(entry, [](const models::Block& block, std::vector<Tensor> inputs) {
     return checkpoint(block, std::move(inputs));
   });
   EXPECT_TRUE(same_bits(plain, by_block));
-  const auto selective = train_with([](const models::Block& block, std::vector<Tensor> inputs) {
+  const auto selective = train(entry, [](const models::Block& block, std::vector<Tensor> inputs) {
     return checkpoint(block, std::move(inputs), {.policy = keep_matmuls_and_convolutions()});
   });
   EXPECT_TRUE(same_bits(plain, selective));
 }
 
-TEST(Models, ResNet50TrainsTheSame) {
-  torch::manual_seed(1);
-  expect_same_training<models::ResNet, torch::optim::SGD>(
-      [] {
-        auto options = models::ResNetOptions::of_depth(50);
-        options.classes = 10;
-        return models::ResNet(options);
-      },
-      torch::randn({2, 3, 32, 32}), torch::randint(10, {2}), kSgd);
-}
-
-TEST(Models, TransformerWithDropoutTrainsTheSame) {
-  torch::manual_seed(1);
-  expect_same_training<models::Gpt, torch::optim::AdamW>(
-      [] {
-        return models::Gpt(models::GptOptions{
-            .vocabulary = 50, .context = 16, .layers = 4, .heads = 2, .width = 32, .dropout = 0.1});
-      },
-      torch::randint(50, {3, 16}), torch::randint(50, {3, 16}), torch::optim::AdamWOptions(1e-3));
-}
-
-TEST(Models, LstmTrainsTheSame) {
-  torch::manual_seed(1);
-  expect_same_training<models::LstmLm, torch::optim::SGD>(
-      [] {
-        return models::LstmLm(
-            models::LstmLmOptions{.vocabulary = 50, .layers = 3, .width = 24, .dropout = 0.5});
-      },
-      torch::randint(50, {3, 12}), torch::randint(50, {3, 12}), kSgd);
-}
-
-TEST(Models, UNetTrainsTheSame) {
-  torch::manual_seed(1);
-  expect_same_training<models::UNet, torch::optim::Adam>(
-      [] { return models::UNet(models::UNetOptions{.levels = 3, .width = 8}); },
-      torch::randn({2, 3, 32, 32}), torch::randint(2, {2, 32, 32}),
-      torch::optim::AdamOptions(1e-3));
-}
+INSTANTIATE_TEST_SUITE_P(Zoo, CheckpointModels, ::testing::ValuesIn(testing::zoo_names()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace remat

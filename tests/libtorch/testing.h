@@ -3,7 +3,10 @@
 
 #include <torch/torch.h>
 
+#include <string>
 #include <vector>
+
+#include "remat/models/zoo.h"
 
 namespace remat::testing {
 
@@ -18,5 +21,11 @@ at::Tensor generator_state();
 std::vector<at::Tensor> take_gradients(const std::vector<at::Tensor>& tensors);
 
 std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors);
+
+// Every model of the zoo, for tests that run on each.
+std::vector<std::string> zoo_names();
+
+// A size at which a step of any zoo model takes milliseconds and every kind of layer is there.
+models::ModelSize tiny_size(const models::ZooEntry& entry);
 
 }  // namespace remat::testing
