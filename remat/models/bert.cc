@@ -46,11 +46,7 @@ at::Tensor BertImpl::embed(const at::Tensor& tokens, const at::Tensor& segments)
 
 at::Tensor BertImpl::forward(const at::Tensor& tokens, const at::Tensor& segments,
                              const BlockRunner& run) {
-  at::Tensor x = embed(tokens, segments);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    x = run_block(run, detail::concat("layer", i), layers_[i], x);
-  }
-  return x;
+  return run_blocks(run, "layer", layers_, embed(tokens, segments));
 }
 
 at::Tensor BertImpl::pool(const at::Tensor& encoded) {

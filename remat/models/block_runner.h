@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,16 @@ at::Tensor run_block(const BlockRunner& run, std::string name, Module module, at
         return module->forward(in[0]);
       },
       {std::move(x)});
+}
+
+// Runs modules one after the other, each as one block: name0, name1, ...
+template <typename Module>
+at::Tensor run_blocks(const BlockRunner& run, const std::string& name,
+                      const std::vector<Module>& modules, at::Tensor x) {
+  for (size_t i = 0; i < modules.size(); ++i) {
+    x = run_block(run, name + std::to_string(i), modules[i], std::move(x));
+  }
+  return x;
 }
 
 // Runs a layer in the Scope of that name.

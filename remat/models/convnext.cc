@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/models/convnext.h"
 
+#include <algorithm>
+
 #include "remat/core/error.h"
 #include "remat/models/initialise.h"
 #include "remat/models/transformer_layer.h"
@@ -86,9 +88,7 @@ at::Tensor ConvNextImpl::forward(const at::Tensor& images, const BlockRunner& ru
   at::Tensor x = images;
   for (size_t i = 0; i < stages_.size(); ++i) {
     x = run_block(run, detail::concat("downsample", i), stages_[i].downsample, x);
-    for (size_t k = 0; k < stages_[i].blocks.size(); ++k) {
-      x = run_block(run, detail::concat("stage", i, ".", k), stages_[i].blocks[k], x);
-    }
+    x = run_blocks(run, detail::concat("stage", i, "."), stages_[i].blocks, x);
   }
   Scope scope("classifier");
   return classifier_->forward(run_layer("norm", norm_, x.mean({2, 3})));

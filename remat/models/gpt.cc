@@ -53,10 +53,7 @@ at::Tensor GptImpl::embed(const at::Tensor& tokens) {
 }
 
 at::Tensor GptImpl::forward(const at::Tensor& tokens, const BlockRunner& run) {
-  at::Tensor x = embed(tokens);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    x = run_block(run, detail::concat("layer", i), layers_[i], x);
-  }
+  at::Tensor x = run_blocks(run, "layer", layers_, embed(tokens));
   x = run_layer("norm", norm_, x);
   Scope scope("output");
   return at::linear(x, token_->weight);

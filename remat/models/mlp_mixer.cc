@@ -47,10 +47,7 @@ at::Tensor MlpMixerImpl::forward(const at::Tensor& images, const BlockRunner& ru
     // [batch, width, side, side] -> [batch, side * side, width]
     x = run_layer("patches", patches_, images).flatten(2).transpose(1, 2);
   }
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    x = run_block(run, detail::concat("layer", i), layers_[i], x);
-  }
-  x = run_layer("norm", norm_, x);
+  x = run_layer("norm", norm_, run_blocks(run, "layer", layers_, x));
   Scope scope("classifier");
   return classifier_->forward(x.mean(1));
 }

@@ -83,11 +83,9 @@ TrainingTask task(std::shared_ptr<torch::nn::Module> module,
           .loss_by_block = loss_by_block};
 }
 
-constexpr int64_t kClasses = 1000;
-
-// Cross entropy of one class per image.
+// Images, each with a class, or with a class per pixel.
 template <typename Model>
-TrainingTask classification(Model model, const ModelSize& size) {
+TrainingTask classification(Model model, std::function<Batch(int64_t)> make_batch) {
   return task(
       model.ptr(),
       [model](const Batch& batch, const BlockRunner& run) mutable {
@@ -95,11 +93,17 @@ TrainingTask classification(Model model, const ModelSize& size) {
         Scope scope("loss");
         return at::cross_entropy_loss(logits, batch[1]);
       },
-      [size](int64_t seed) {
-        RandomBatch random(seed);
-        return Batch{random.normal({size.batch, 3, size.image, size.image}),
-                     random.integers(kClasses, {size.batch})};
-      });
+      std::move(make_batch));
+}
+
+// One of ImageNet's 1000 classes per image.
+template <typename Model>
+TrainingTask classification(Model model, const ModelSize& size) {
+  return classification(std::move(model), [size](int64_t seed) {
+    RandomBatch random(seed);
+    return Batch{random.normal({size.batch, 3, size.image, size.image}),
+                 random.integers(1000, {size.batch})};
+  });
 }
 
 // Cross entropy of the next token at every place.
@@ -185,19 +189,11 @@ TrainingTask make_unet(std::string_view name, const ModelSize& size) {
   require_multiple(name, "image", size.image, int64_t{1} << size.layers);
   require_variance(name, size, size.layers);
   const UNetOptions options{.levels = size.layers, .width = size.width};
-  UNet model(options);
-  return task(
-      model.ptr(),
-      [model](const Batch& batch, const BlockRunner& run) mutable {
-        const Tensor logits = model->forward(batch[0], run);
-        Scope scope("loss");
-        return at::cross_entropy_loss(logits, batch[1]);
-      },
-      [size, options](int64_t seed) {
-        RandomBatch random(seed);
-        return Batch{random.normal({size.batch, options.input_channels, size.image, size.image}),
-                     random.integers(options.classes, {size.batch, size.image, size.image})};
-      });
+  return classification(UNet(options), [size, options](int64_t seed) {
+    RandomBatch random(seed);
+    return Batch{random.normal({size.batch, options.input_channels, size.image, size.image}),
+                 random.integers(options.classes, {size.batch, size.image, size.image})};
+  });
 }
 
 TrainingTask make_bert(std::string_view name, const ModelSize& size) {

@@ -40,10 +40,7 @@ at::Tensor VitImpl::embed(const at::Tensor& images) {
 }
 
 at::Tensor VitImpl::forward(const at::Tensor& images, const BlockRunner& run) {
-  at::Tensor x = embed(images);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    x = run_block(run, detail::concat("layer", i), layers_[i], x);
-  }
+  at::Tensor x = run_blocks(run, "layer", layers_, embed(images));
   x = run_layer("norm", norm_, x);
   Scope scope("classifier");
   return classifier_->forward(x.select(1, 0));

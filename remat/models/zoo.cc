@@ -22,6 +22,8 @@ constexpr SizeField kSizeFields[] = {{"batch", &ModelSize::batch},
                                      {"layers", &ModelSize::layers},
                                      {"width", &ModelSize::width}};
 
+constexpr int64_t kLargestSize = 1'000'000;  // far from where a product of sizes would overflow
+
 std::string sizes_of(const ZooEntry& entry) {
   std::string names;
   for (const SizeField& field : kSizeFields) {
@@ -38,9 +40,9 @@ ModelSize resolve(const ZooEntry& entry, const ModelSize& wanted) {
   for (const SizeField& field : kSizeFields) {
     const int64_t value = wanted.*field.value;
     if (value == 0) continue;
-    if (value < 0) {
-      throw Error(
-          concat("[models] ", entry.name, ": ", field.name, " ", value, "; expected at least 1"));
+    if (value < 0 || value > kLargestSize) {
+      throw Error(concat("[models] ", entry.name, ": ", field.name, " ", value, "; expected 1 to ",
+                         kLargestSize));
     }
     if (entry.defaults.*field.value == 0) {
       throw Error(concat("[models] ", entry.name, " has no size '", field.name, "'; it has ",

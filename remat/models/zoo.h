@@ -22,7 +22,7 @@ class Module;
 //   task.loss(task.make_batch(/*seed=*/1)).backward();
 namespace remat::models {
 
-// 0 stands for the model's default. Every size is at least 1, and:
+// 0 stands for the model's default. Every size is 1 to 1,000,000, and:
 //   image     pixels per side. ResNet and ConvNeXt: at least 32. ViT and MLP-Mixer: a multiple of
 //             the patch of 16. U-Net: a multiple of 2^layers.
 //   sequence  tokens per sample. GPT-2: at most 1024; BERT: 2 to 512.

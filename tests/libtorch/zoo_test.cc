@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -113,12 +114,15 @@ TEST_P(Zoo, EveryForwardOpHasAScopeAndNoneReadsOnTheHost) {
   EXPECT_EQ(watcher.host_reads, std::set<std::string>{});
 }
 
-TEST_P(Zoo, RefusesASizeItDoesNotHaveAndNegativeOnes) {
+TEST_P(Zoo, RefusesASizeItDoesNotHaveAndOnesOutOfRange) {
   const std::string image = error_of([&] { entry.make({.image = 64, .sequence = 8}); });
   EXPECT_NE(image.find("has no size '"), std::string::npos) << image;
   EXPECT_NE(image.find("it has batch, "), std::string::npos) << image;
-  const std::string batch = error_of([&] { entry.make({.batch = -1}); });
-  EXPECT_EQ(batch, "[models] " + entry.name + ": batch -1; expected at least 1");
+  for (const int64_t batch : {int64_t{-1}, int64_t{1'000'001}, INT64_MAX}) {
+    EXPECT_EQ(
+        error_of([&] { entry.make({.batch = batch}); }),
+        detail::concat("[models] ", entry.name, ": batch ", batch, "; expected 1 to 1000000"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Zoo, ::testing::ValuesIn(testing::zoo_names()),
