@@ -159,7 +159,7 @@ int64_t FirstRun::begin_op(const c10::OperatorHandle& op, Values arguments, bool
     return -1;
   }
   keep = policy_ && traits.fresh_results &&
-         policy_(OpCall{op.schema().name(), op, arguments}) == Decision::keep;
+         policy_(OpCall{op.schema().name(), op, arguments}) == OpChoice::keep;
   return ops_++;
 }
 

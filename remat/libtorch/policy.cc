@@ -8,7 +8,7 @@ namespace remat {
 
 Policy keep_if(std::function<bool(const OpCall&)> predicate) {
   return [predicate = std::move(predicate)](const OpCall& call) {
-    return predicate(call) ? Decision::keep : Decision::recompute;
+    return predicate(call) ? OpChoice::keep : OpChoice::recompute;
   };
 }
 
@@ -21,7 +21,7 @@ Policy keep_ops(std::vector<std::string> names) {
 
 Policy keep_either(Policy first, Policy second) {
   return keep_if([first = std::move(first), second = std::move(second)](const OpCall& call) {
-    return first(call) == Decision::keep || second(call) == Decision::keep;
+    return first(call) == OpChoice::keep || second(call) == OpChoice::keep;
   });
 }
 

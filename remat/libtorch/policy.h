@@ -16,7 +16,7 @@ struct IValue;
 namespace remat {
 
 // What happens to the results of one op of a checkpointed region.
-enum class Decision { recompute, keep };
+enum class OpChoice { recompute, keep };
 
 // One op of the first run, as a policy sees it. Valid only during the call of the policy.
 struct OpCall {
@@ -29,7 +29,7 @@ struct OpCall {
 // are always run again), in the first run. The results of kept ops stay in memory until backward
 // has used them; the re-run takes them instead of running the op. A kept result that is changed in
 // place later is recomputed after all.
-using Policy = std::function<Decision(const OpCall&)>;
+using Policy = std::function<OpChoice(const OpCall&)>;
 
 // Keeps the ops with these names ("aten::mm": every overload).
 Policy keep_ops(std::vector<std::string> names);

@@ -323,8 +323,8 @@ TEST(Policy, AttentionIsKept) {
   EXPECT_EQ(run(attention), run(checkpointed(attention, {.policy = keep_attention()})));
   bool found = false;
   run(checkpointed(attention, {.policy = [&found](const OpCall& call) {
-                     found = found || keep_attention()(call) == Decision::keep;
-                     return Decision::recompute;
+                     found = found || keep_attention()(call) == OpChoice::keep;
+                     return OpChoice::recompute;
                    }}));
   EXPECT_TRUE(found);
 }

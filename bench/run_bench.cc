@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// run_bench: time of a training step (forward and backward) inside a budget, as a ratio to plain
+// LibTorch, in interleaved rounds on the same model in one process:
+//
+//   round 1: plain, 100 %, 50 %, checkpointed by block; round 2: plain, 100 %, ...
+//
+//   run_bench                            the four models of the table in bench/README.md
+//   run_bench --models resnet50 --rounds 5
+//   run_bench --budgets 100,50,35 --batch 4 --image 64      sizes for every model named
+//   run_bench overhead                   what one executed op costs beyond its kernel
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "remat/core/units.h"
+#include "remat/libtorch/allocator.h"
+#include "remat/libtorch/checkpoint.h"
+#include "remat/libtorch/training_step.h"
+#include "remat/models/zoo.h"
+
+namespace {
+
+using remat::Batch;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// The peak of what this thread allocates while it lives.
+class PeakCounter final : public remat::detail::AllocationListener {
+ public:
+  void* answer(size_t) override { return nullptr; }
+  void allocated(void* address, size_t bytes) override {
+    live_[address] = static_cast<int64_t>(bytes);
+    peak_bytes = std::max(peak_bytes, live_bytes_ += static_cast<int64_t>(bytes));
+  }
+  void freed(void* address) override {
+    const auto found = live_.find(address);
+    if (found != live_.end()) {
+      live_bytes_ -= found->second;
+      live_.erase(found);
+    }
+  }
+  int64_t peak_bytes = 0;
+
+ private:
+  std::unordered_map<void*, int64_t> live_;
+  int64_t live_bytes_ = 0;
+};
+
+// Sizes at which activations are at least two thirds of the plain step's peak, and a step takes
+// seconds on two cores.
+const std::map<std::string, remat::models::ModelSize> kSizes = {
+    {"resnet50", {.batch = 8, .image = 224}},
+    {"resnet152", {.batch = 6, .image = 224}},
+    {"bert_base", {.batch = 8, .sequence = 256}},
+    {"gpt2_small", {.batch = 3, .sequence = 512}},
+};
+
+struct Method {
+  std::string name;
+  std::function<void()> step;
+  double peak_share = 0;  // of plain LibTorch's counted peak
+  std::vector<double> ms = {};
+};
+
+void clear_gradients(const std::vector<at::Tensor>& parameters) {
+  for (at::Tensor parameter : parameters) {
+    parameter.mutable_grad() = at::Tensor();
+  }
+}
+
+at::Tensor checkpointed(remat::models::Block block, std::vector<at::Tensor> inputs) {
+  return remat::checkpoint(std::move(block), std::move(inputs));
+}
+
+void bench_model(const std::string& name, const remat::models::ModelSize& size,
+                 const std::vector<int>& budgets, int rounds) {
+  torch::manual_seed(1);
+  const remat::models::TrainingTask task = remat::models::find_model(name).make(size);
+  const Batch batch = task.make_batch(1);
+  const auto parameters = task.module->parameters();
+  const auto buffers = task.module->buffers();
+  int64_t state_bytes = 0;  // what the peak holds that no plan can change
+  for (const auto& tensors : {parameters, buffers, batch}) {
+    for (const at::Tensor& tensor : tensors) {
+      state_bytes += static_cast<int64_t>(tensor.nbytes());
+    }
+  }
+
+  std::vector<Method> methods;
+  methods.push_back({"plain", [&] { task.loss(batch).backward(); }, 1.0});
+  std::vector<std::unique_ptr<remat::TrainingStep>> steps;
+  int64_t keep_all = 0;
+  int64_t eager_peak = 0;
+  for (const int budget : budgets) {
+    const int64_t bytes = budget >= 100 ? remat::kNoBudget : keep_all / 100 * budget;
+    steps.push_back(std::make_unique<remat::TrainingStep>(
+        task.loss, parameters, buffers, remat::TrainingStepOptions{.budget_bytes = bytes}));
+    remat::TrainingStep& step = *steps.back();
+    clear_gradients(parameters);
+    step(batch);
+    const remat::StepReport report = step.report();
+    keep_all = report.keep_all_peak_bytes;
+    eager_peak = report.eager_peak_bytes;
+    std::printf(
+        "%s, budget %d %%: plan by %s predicts %+.2f %% time; reserved %s (%.1f %%), live %s; "
+        "captured %.1f s, measured %.1f s, planned %.1f s\n",
+        name.c_str(), budget, report.strategy.c_str(),
+        100.0 * (static_cast<double>(report.time_ns) / static_cast<double>(report.keep_all_time_ns) - 1),
+        remat::format_bytes(report.peak_bytes).c_str(),
+        100.0 * static_cast<double>(report.peak_bytes) / static_cast<double>(keep_all),
+        remat::format_bytes(report.measured_peak_bytes).c_str(), report.capture_seconds,
+        report.measure_seconds, report.plan_seconds);
+    std::fflush(stdout);
+    methods.push_back({std::to_string(budget) + " %", [&step, &batch] { step(batch); },
+                       static_cast<double>(report.peak_bytes) / static_cast<double>(eager_peak)});
+  }
+  methods.push_back({"by block", [&] { task.loss_by_block(batch, checkpointed).backward(); }});
+  {
+    PeakCounter counter;
+    const remat::detail::ListenGuard listen(&counter);
+    clear_gradients(parameters);
+    methods.back().step();
+    methods.back().peak_share =
+        static_cast<double>(counter.peak_bytes + state_bytes) / static_cast<double>(eager_peak);
+    clear_gradients(parameters);
+  }
+
+  for (int round = 0; round <= rounds; ++round) {
+    for (Method& method : methods) {
+      clear_gradients(parameters);
+      const double start = now_ms();
+      method.step();
+      if (round > 0) {  // the first warms up
+        method.ms.push_back(now_ms() - start);
+      }
+    }
+  }
+  clear_gradients(parameters);
+
+  std::printf("\n| %s, batch %ld: plain peak %s, of which activations and gradients of them %.0f %% |\n",
+              name.c_str(), size.batch != 0 ? size.batch : remat::models::find_model(name).defaults.batch,
+              remat::format_bytes(eager_peak).c_str(),
+              100.0 * (1.0 - 2.0 * static_cast<double>(state_bytes) / static_cast<double>(eager_peak)));
+  std::printf("| method | peak / plain | time / plain | fastest | slowest | ms |\n|---|---:|---:|---:|---:|---:|\n");
+  for (const Method& method : methods) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < method.ms.size(); ++i) {
+      ratios.push_back(method.ms[i] / methods.front().ms[i]);
+    }
+    std::printf("| %s | %.2f | %.3f | %.3f | %.3f | %.0f |\n", method.name.c_str(), method.peak_share,
+                median(ratios), *std::ranges::min_element(ratios), *std::ranges::max_element(ratios),
+                median(method.ms));
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+// A chain of additions of tiny tensors. What the runner costs is its time per op less that of the
+// same kernel called on tensors that are there already, writing where it is told.
+void bench_overhead() {
+  at::set_num_threads(1);
+  constexpr int kOps = 2000;
+  at::Tensor parameter = torch::ones({16}).requires_grad_();
+  const auto loss = [&](const Batch& batch) {
+    at::Tensor x = parameter * batch[0];
+    for (int i = 0; i < kOps; ++i) {
+      x = x + batch[0];
+    }
+    return x.sum();
+  };
+  remat::TrainingStep step(loss, {parameter}, {}, {.strategy = "keep_all", .measure_seconds = 0.2});
+  const Batch batch = {torch::ones({16})};
+  step(batch);
+  const auto ops = static_cast<double>(step.graph().ops.size());
+  at::Tensor out = torch::ones({16});
+  std::vector<double> replay, kernel;
+  for (int round = 0; round < 50; ++round) {
+    parameter.mutable_grad() = at::Tensor();
+    double start = now_ms();
+    step(batch);
+    replay.push_back((now_ms() - start) * 1e6 / ops);
+    start = now_ms();
+    {
+      const torch::NoGradGuard no_gradients;
+      for (int i = 0; i < kOps; ++i) {
+        at::add_out(out, out, batch[0]);
+      }
+    }
+    kernel.push_back((now_ms() - start) * 1e6 / kOps);
+  }
+  std::printf("%.0f ops: %.0f ns per executed op, %.0f ns per kernel call: overhead %.0f ns\n", ops,
+              median(replay), median(kernel), median(replay) - median(kernel));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Time of a training step inside a budget, as a ratio to plain LibTorch");
+  std::vector<std::string> models = {"resnet50", "resnet152", "bert_base", "gpt2_small"};
+  std::vector<int> budgets = {100, 50};
+  int rounds = 9;
+  remat::models::ModelSize size;
+  app.add_option("--models", models, "names of the zoo")->delimiter(',');
+  app.add_option("--budgets", budgets, "in % of the keep-all peak; the first must be 100")
+      ->delimiter(',');
+  app.add_option("--rounds", rounds, "after one that warms up");
+  app.add_option("--batch", size.batch);
+  app.add_option("--image", size.image);
+  app.add_option("--seq", size.sequence);
+  app.add_option("--layers", size.layers);
+  app.add_option("--width", size.width);
+  const auto* overhead = app.add_subcommand("overhead", "what one executed op costs beyond its kernel");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (overhead->parsed()) {
+      bench_overhead();
+      return 0;
+    }
+    for (const std::string& model : models) {
+      const auto known = kSizes.find(model);
+      const bool own_size = size != remat::models::ModelSize{} || known == kSizes.end();
+      bench_model(model, own_size ? size : known->second, budgets, rounds);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "run_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
