@@ -8,14 +8,17 @@ file(GLOB highs_in_venv "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/h
 find_path(HIGHS_INCLUDE_DIR interfaces/highs_c_api.h
   HINTS ${HIGHS_ROOT} ${highs_in_venv} PATH_SUFFIXES include/highs)
 find_library(HIGHS_LIBRARY highs HINTS ${HIGHS_ROOT} ${highs_in_venv} PATH_SUFFIXES lib)
+# Goes with the library where that is copied to.
+find_file(HIGHS_LICENSE LICENSE.txt HINTS ${HIGHS_ROOT} ${highs_in_venv}
+  PATH_SUFFIXES share/doc/HIGHS NO_DEFAULT_PATH)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(HIGHS REQUIRED_VARS HIGHS_LIBRARY HIGHS_INCLUDE_DIR)
 
 if(HIGHS_FOUND AND NOT TARGET highs::highs)
-  add_library(highs::highs SHARED IMPORTED)
+  add_library(highs::highs SHARED IMPORTED GLOBAL)
   set_target_properties(highs::highs PROPERTIES
     IMPORTED_LOCATION "${HIGHS_LIBRARY}"
     INTERFACE_INCLUDE_DIRECTORIES "${HIGHS_INCLUDE_DIR}")
 endif()
-mark_as_advanced(HIGHS_INCLUDE_DIR HIGHS_LIBRARY)
+mark_as_advanced(HIGHS_INCLUDE_DIR HIGHS_LIBRARY HIGHS_LICENSE)

@@ -16,9 +16,8 @@ if(REMAT_TORCH)
       "  python -c 'import torch; print(torch.utils.cmake_prefix_path)'\n"
       "prints, or put a virtual environment with the torch wheel into .venv")
   endif()
-  add_library(remat_torch INTERFACE IMPORTED)
-  target_link_libraries(remat_torch INTERFACE ${TORCH_LIBRARIES})
-  add_library(remat::torch ALIAS remat_torch)
+  add_library(remat::torch INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(remat::torch INTERFACE ${TORCH_LIBRARIES})
 endif()
 
 # An executable that includes <torch/torch.h>: it uses the compiled copy of that header that the
