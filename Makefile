@@ -4,13 +4,16 @@
 PACKAGES := ccache ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev
 JOBS     ?= $(shell nproc)
 SECONDS  ?= 600
+# Units that use a precompiled header are cached only by a ccache that is told so.
+export CCACHE_SLOPPINESS := pch_defines,time_macros
 
-.PHONY: help demo build test bench fuzz clean packages
+.PHONY: help demo build test bench install fuzz clean packages configured
 help:
 	@echo "make demo                 plan ResNet-50 at three budgets and print the table"
 	@echo "make build                the tool, at build/bin/remat"
 	@echo "make test                 build and run every test; those of the core with sanitizers too"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
+	@echo "make install PREFIX=dir   the library for find_package(remat), and the tool, into that folder"
 	@echo "make fuzz [SECONDS=600]   fuzz both parsers with clang's libFuzzer, each for that long"
 	@echo "make clean                remove what was built"
 
@@ -23,25 +26,35 @@ packages: .venv/installed
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-build: packages
+configured: packages
 	@cmake --preset release >/dev/null
-	@cmake --build build -j $(JOBS)
+
+build: configured
+	@cmake --build build -j $(JOBS) --target remat_cli
 
 demo: build
 	@build/bin/remat plan bench/graphs/resnet50.graph --budget 75%,50%,35% --strategy all
 
 # The random graphs of the property tests run in full in the optimised build; under the sanitizers,
 # ten times slower, a fraction of them.
-test: build
+test: configured
+	@cmake --build build -j $(JOBS)
 	@cmake --preset dev >/dev/null
 	@cmake --build build-dev -j $(JOBS)
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 	@REMAT_PROPERTY_GRAPHS=500 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
 
-bench: build
+bench: configured
+	@cmake --build build -j $(JOBS) --target core_bench plan_bench place_bench
 	@build/bin/core_bench --benchmark_counters_tabular=true
 	@build/bin/plan_bench
 	@build/bin/place_bench
+
+install: configured
+	@test -n "$(PREFIX)" || { echo "say where to: make install PREFIX=dir" >&2; exit 2; }
+	@cmake --build build -j $(JOBS) --target remat_cli remat_core remat_libtorch
+	@cmake --install build --prefix $(abspath $(PREFIX)) >/dev/null
+	@echo "installed; give CMake -DCMAKE_PREFIX_PATH=$(abspath $(PREFIX))"
 
 fuzz: packages
 	@tools/install_packages.sh clang libclang-rt-14-dev

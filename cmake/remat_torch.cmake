@@ -5,7 +5,10 @@
 if(NOT DEFINED REMAT_TORCH OR REMAT_TORCH)
   # The folder's name holds Python's version; asking Python instead would load all of torch.
   file(GLOB remat_wheel_torch ${PROJECT_SOURCE_DIR}/.venv/lib/python3.*/site-packages/torch/share/cmake)
+  # A project that adds this one links what it finds: its targets must be seen there too.
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
   find_package(Torch QUIET HINTS ${remat_wheel_torch})
+  unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
 endif()
 option(REMAT_TORCH "Build what needs LibTorch" ${Torch_FOUND})
 
