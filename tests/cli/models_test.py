@@ -13,7 +13,7 @@ import unittest
 import cli_test
 from cli_test import ERROR, INFEASIBLE, USAGE, CliTest
 
-RESNET = "resnet18 --batch 16 --image 32 --width 8"
+RESNET = "resnet18 --batch 16 --image 64 --width 8"
 GPT = "gpt2_small --batch 2 --seq 12 --layers 2 --width 16"
 ZOO = ["resnet18", "resnet50", "resnet152", "bert_base", "gpt2_small", "gpt2_small_fused",
        "vit_small", "unet", "convnext_tiny", "lstm_lm", "mlp_mixer"]
@@ -112,7 +112,7 @@ class ProfileTest(CliTest):
             self.assertEqual(sum(row["ops"] for row in profile[part]), profile["op_count"], part)
         self.assertIn("layer1.0", [row["name"] for row in profile["by_layer"]])
         self.assertEqual((profile["model"], profile["batch"], profile["image"], profile["threads"]),
-                         ("resnet18", 16, 32, 1))
+                         ("resnet18", 16, 64, 1))
         for key in ["eager_peak_bytes", "step_ns", "rounds"]:
             self.assertGreater(profile[key], 0)
 
