@@ -77,12 +77,13 @@ decltype(auto) call_block(Block& block, Arguments&&... arguments) {
 template <typename Result, typename Call>
 Result run_typed(Call call, std::vector<at::Tensor> inputs, const CheckpointOptions& options) {
   if constexpr (std::is_void_v<Result>) {
-    run_region([call](const std::vector<at::Tensor>& tensors, void*) mutable { call(tensors); },
+    run_region([call = std::move(call)](const std::vector<at::Tensor>& tensors,
+                                        void*) mutable { call(tensors); },
                std::move(inputs), options, nullptr);
   } else {
     std::optional<Result> result;
     run_region(
-        [call](const std::vector<at::Tensor>& tensors, void* slot) mutable {
+        [call = std::move(call)](const std::vector<at::Tensor>& tensors, void* slot) mutable {
           if (slot != nullptr) {
             static_cast<std::optional<Result>*>(slot)->emplace(call(tensors));
           } else {
@@ -135,7 +136,7 @@ auto checkpoint(Function fn, std::vector<at::Tensor> inputs,
 // passed by its holder; the result has the type that the block returns.
 template <detail::TensorBlock Block>
 auto checkpoint(Block block, const at::Tensor& x, const CheckpointOptions& options = {}) {
-  auto call = [block](const std::vector<at::Tensor>& inputs) mutable {
+  auto call = [block = std::move(block)](const std::vector<at::Tensor>& inputs) mutable {
     return detail::call_block(block, inputs.front());
   };
   using Result = decltype(call({}));

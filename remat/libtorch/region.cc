@@ -19,12 +19,6 @@ namespace {
 using torch::autograd::SavedVariable;
 using torch::autograd::SavedVariableHooks;
 
-// Leaves a re-run at its last needed tensor. Not a std::exception, so that a `catch` in fn for
-// errors does not take it for one.
-struct StopRerun {
-  const void* run;
-};
-
 // Sensitive to order and position: each word is mixed before the next is added.
 uint64_t digest_of(const at::Tensor& tensor) {
   InterceptPause pause;
@@ -47,7 +41,7 @@ SavedTensor describe(const at::Tensor& tensor, int64_t first_call, DeterminismCh
   saved.dtype = tensor.scalar_type();
   saved.device = tensor.device();
   const CurrentCall call = current_call();
-  if (call.op != nullptr && call.number >= first_call) {
+  if (call.op != nullptr) {
     saved.op = &call.op->schema().name();
     saved.call = call.number - first_call;
   }
@@ -108,9 +102,7 @@ class FirstRunHook final : public SavedVariableHooks {
       return region_->unpack(index_);
     }
     if (static_cast<uint32_t>(parameter_._version()) != version_) {
-      throw Error(concat("[checkpoint] a parameter of shape ", parameter_.sizes(),
-                         " is at version ", parameter_._version(), ", but was at version ",
-                         version_, " in the forward; call backward before changing parameters"));
+      throw_changed(parameter_, version_);
     }
     return parameter_;
   }
@@ -176,7 +168,7 @@ class RerunObserver final : public SavedTensorObserver {
     // Inside an unfinished first run (fn itself calls backward) the rest must not run again.
     if (index == last_needed_ && (region_.options_.early_stop || !region_.complete_)) {
       stopped_ = true;
-      throw StopRerun{this};
+      leave_current_call(this);
     }
   }
 
@@ -393,8 +385,8 @@ Region::RecomputedSet Region::rerun() {
   const InterceptGuard intercept(&run);
   try {
     body_(inputs, nullptr);
-  } catch (const StopRerun& stop) {
-    if (stop.run != &observer) {
+  } catch (const CallLeft& left) {
+    if (left.by != &observer) {
       throw;
     }
   }
