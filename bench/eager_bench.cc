@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// eager_bench overhead [side depth]: time of forward and backward of a tiny region, plain and checkpointed, on
+// eager_bench overhead [side depth]: time of forward and backward of a tiny region, plain and
+// checkpointed, on
 //   one thread; the difference is the fixed cost of a region. eager_bench.py runs it beside
 //   torch.utils.checkpoint.
 // eager_bench memory: measured peak of a chain of n equal layers under checkpoint_sequential.
@@ -18,13 +19,13 @@
 #include <string>
 #include <vector>
 
-#include "bench/block_costs.h"
 #include "remat/libtorch/checkpoint.h"
 #include "remat/libtorch/sequential.h"
 #include "remat/models/gpt.h"
 #include "remat/models/lstm_lm.h"
 #include "remat/models/resnet.h"
 #include "remat/models/unet.h"
+#include "tests/testing/block_costs.h"
 #include "tests/testing/counting_allocator.h"
 
 namespace {
@@ -133,7 +134,7 @@ Step step_of(const char* name, Model model, Tensor input, bool is_chain = true) 
           is_chain};
 }
 
-// Sizes at which activations, not parameters, are most of the peak.
+// Sizes at which activations, not gradients of parameters, are most of the peak.
 std::vector<Step> steps() {
   using namespace remat::models;
   torch::manual_seed(1);
@@ -215,7 +216,7 @@ void rule() {
       "|\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   for (const Step& step : steps()) {
     step.loss(remat::models::run_plain).backward();  // gradients and what LibTorch sets up once
-    const remat::bench::StepCost cost = remat::bench::measure_step(step.loss);
+    const remat::testing::StepCost cost = remat::testing::measure_step(step.loss);
     const auto blocks = static_cast<int64_t>(cost.blocks.size());
     const auto plain = static_cast<double>(cost.peak_bytes);
     std::printf("| %s | %ld | %.1f |", step.name, static_cast<long>(blocks), plain / kMiB);
@@ -224,7 +225,7 @@ void rule() {
                step_peak_bytes([&] { return step.loss(checkpoint_each()); }));
     if (step.is_chain) {
       std::vector<remat::LayerCost> layers;
-      for (const remat::bench::BlockCost& block : cost.blocks) {
+      for (const remat::testing::BlockCost& block : cost.blocks) {
         layers.push_back({0, block.saved_bytes, block.output_bytes});
       }
       const auto sizes = remat::balance_segments(layers, std::lround(std::sqrt(blocks)));

@@ -51,16 +51,24 @@ concept HoldsForward = requires(Holder& holder, const at::Tensor& x) {
   holder->forward(x);
 };
 
-// Holders come first throughout: asking whether a module holder can be called with other arguments
-// than its module takes does not compile.
+// Asking whether a module holder can be called with other arguments than its module takes does not
+// compile, so holders are never asked.
+template <typename Holder>
+concept HoldsModule = requires(Holder& holder) {
+  holder->is_training();
+};
+
+template <typename Function, typename Argument>
+concept Callable = !HoldsModule<Function> && std::invocable<Function&, Argument>;
+
 template <typename Block>
 concept TensorBlock = HoldsForward<Block> || requires(Block& block, const at::Tensor& x) {
   block.forward(x);
-} || std::invocable<Block&, const at::Tensor&>;
+} || Callable<Block, const at::Tensor&>;
 
 template <typename Function>
 concept VectorFunction =
-    !HoldsForward<Function> && std::invocable<Function&, const std::vector<at::Tensor>&>;
+    !HoldsForward<Function> && Callable<Function, const std::vector<at::Tensor>&>;
 
 // One way to call modules, module holders and functions.
 template <typename Block, typename... Arguments>

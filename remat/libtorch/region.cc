@@ -22,7 +22,8 @@ using torch::autograd::SavedVariableHooks;
 // Sensitive to order and position: each word is mixed before the next is added.
 uint64_t digest_of(const at::Tensor& tensor) {
   InterceptPause pause;
-  const at::Tensor bytes = tensor.detach().contiguous().cpu();
+  const at::Tensor dense = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  const at::Tensor bytes = dense.detach().contiguous().cpu();
   const auto* data = static_cast<const unsigned char*>(bytes.const_data_ptr());
   const size_t size = bytes.nbytes();
   uint64_t digest = 0x9e3779b97f4a7c15ULL ^ size;
@@ -181,6 +182,9 @@ class RerunObserver final : public SavedTensorObserver {
                          to_text(region_.saved_[seen_]), kBeDeterministic));
     }
   }
+
+  // Everything that is needed is there.
+  bool stopped() const { return stopped_; }
 
   Region::RecomputedSet take() { return std::move(recomputed_); }
 
@@ -389,6 +393,11 @@ Region::RecomputedSet Region::rerun() {
     if (left.by != &observer) {
       throw;
     }
+  } catch (...) {
+    if (!observer.stopped()) {
+      throw;
+    }
+    // fn took the stop for an error and made one of its own of it.
   }
   observer.finish();
   return observer.take();

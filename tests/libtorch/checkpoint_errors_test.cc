@@ -97,6 +97,14 @@ TEST(Determinism, OtherBytesAreFoundInBytesMode) {
   EXPECT_NO_THROW(checkpoint(fine, x, {.determinism = DeterminismCheck::bytes}).sum().backward());
 }
 
+TEST(Determinism, BytesOfSparseTensors) {
+  const Tensor sparse = torch::eye(4).to_sparse();
+  const auto product = [sparse](const Tensor& a) { return at::_sparse_mm(sparse, a.exp()).exp(); };
+  Tensor x = leaf({4, 4});
+  checkpoint(product, x, {.determinism = DeterminismCheck::bytes}).sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), torch::autograd::grad({product(x).sum()}, {x})[0]));
+}
+
 TEST(Determinism, CheckCanBeSwitchedOff) {
   Tensor x = leaf({4});
   const Tensor y = checkpoint(changing([](const Tensor& a) { return a.exp().sum(); },
@@ -255,6 +263,20 @@ TEST(Errors, EarlyStopSwallowedByTheFunction) {
       b = a.sin();
     }
     return b + 1;
+  };
+  checkpoint(fn, x).sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), x.exp().detach()));
+}
+
+// As code does that adds words to every error on its way.
+TEST(Errors, EarlyStopTurnedIntoAnErrorByTheFunction) {
+  Tensor x = leaf({4});
+  const auto fn = [](const Tensor& a) {
+    try {
+      return a.exp();
+    } catch (...) {
+      throw Refused("in exp");
+    }
   };
   checkpoint(fn, x).sum().backward();
   EXPECT_TRUE(same_bits(x.grad(), x.exp().detach()));

@@ -10,7 +10,7 @@
 // What a plain training step needs block by block, and what the rule of Chen et al. (2016), "the
 // inputs of the segments plus the largest segment", says for the same step in checkpointed
 // segments.
-namespace remat::bench {
+namespace remat::testing {
 
 struct BlockCost {
   int64_t output_bytes = 0;
@@ -34,4 +34,4 @@ StepCost measure_step(const std::function<at::Tensor(const models::BlockRunner&)
 // backward only if `last_too`.
 int64_t rule_peak_bytes(const StepCost& step, const std::vector<int64_t>& segments, bool last_too);
 
-}  // namespace remat::bench
+}  // namespace remat::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/block_costs.h"
+#include "tests/testing/block_costs.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -8,18 +8,16 @@
 
 #include "tests/testing/counting_allocator.h"
 
-namespace remat::bench {
+namespace remat::testing {
 
 StepCost measure_step(const std::function<at::Tensor(const models::BlockRunner&)>& loss) {
-  using testing::live_bytes;
-  using testing::peak_bytes;
   StepCost step;
   std::vector<int64_t> live_after;  // each block's forward
   const int64_t before = live_bytes();
   const auto take_peak = [&step, before] {
     const int64_t peak = peak_bytes();
     step.peak_bytes = std::max(step.peak_bytes, peak - before);
-    testing::reset_peak();
+    reset_peak();
     return peak;
   };
   // The engine runs blocks in the opposite order: a gradient of a block's output is the start of
@@ -34,7 +32,7 @@ StepCost measure_step(const std::function<at::Tensor(const models::BlockRunner&)
       extra = std::max(extra, peak - live_after[in_backward]);
     }
   };
-  testing::reset_peak();
+  reset_peak();
   const at::Tensor result = loss([&](const models::Block& block, std::vector<at::Tensor> inputs) {
     take_peak();
     const int64_t live = live_bytes();
@@ -73,4 +71,4 @@ int64_t rule_peak_bytes(const StepCost& step, const std::vector<int64_t>& segmen
   return std::max(peak, kept + step.after_blocks_bytes);
 }
 
-}  // namespace remat::bench
+}  // namespace remat::testing
