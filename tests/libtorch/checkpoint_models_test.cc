@@ -6,6 +6,10 @@
 #include <vector>
 
 #include "remat/libtorch/checkpoint.h"
+#include "remat/models/gpt.h"
+#include "remat/models/lstm_lm.h"
+#include "remat/models/resnet.h"
+#include "remat/models/unet.h"
 #include "remat/models/zoo.h"
 #include "tests/libtorch/testing.h"
 #include "tests/testing/block_costs.h"
