@@ -12,6 +12,7 @@
 #include "remat/core/occupancy.h"
 #include "remat/core/packing_glue.h"
 #include "remat/core/packing_orders.h"
+#include "remat/core/packing_repair.h"
 #include "remat/core/packing_search.h"
 
 namespace remat {
@@ -19,6 +20,7 @@ namespace {
 
 using detail::FitResult;
 using detail::ItemOrder;
+using detail::kNotPlaced;
 using detail::Occupancy;
 using detail::SearchBudget;
 
@@ -59,6 +61,7 @@ class Packer {
   Packer(const PackingProblem& problem, const PackingOptions& options)
       : problem_(without_idle_ticks(problem)),
         options_(options),
+        orders_(problem_),
         occupancy_(problem_.tick_count()) {
     budget_.nodes_left = options.max_search_nodes;
     // A limit of more than a year, infinity included, would overflow the clock.
@@ -76,13 +79,14 @@ class Packer {
     greedy();
     // Most of what may be spent goes to a packing without waste, which mostly exists; cheap tries
     // first.
+    if (!tight()) from_both_ends(best_.lower_bound);
     if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 64);
     for (const bool stack_twins : {true, false}) {
       if (tight() || !searchable()) break;
       search_glued(best_.lower_bound, stack_twins, options_.max_search_nodes / 16);
     }
-    if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 8);
-    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 2);
+    if (!tight()) repair(best_.lower_bound, options_.max_search_nodes * 3 / 8);
+    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
     return std::move(best_);
@@ -120,15 +124,66 @@ class Packer {
   }
 
   void greedy() {
-    const detail::GreedyOrders orders(problem_);
     const bool large = problem_.item_count() > kLarge;
     for (int k = 0; k < (large ? detail::kHoleFreeGreedyOrders : detail::kGreedyOrders); ++k) {
-      ItemOrder order = orders.sorted(static_cast<detail::GreedyOrder>(k));
+      ItemOrder order = orders_.sorted(static_cast<detail::GreedyOrder>(k));
       if (first_fit(order, best_.height - 1) < order.size()) continue;
       keep(offset_);
       order_ = std::move(order);
       if (tight()) return;
     }
+  }
+
+  // What stays to the end hangs from `target`, the rest stands on the bottom: activations shrink
+  // and gradients grow with one hole between them. Leaves out what does not fit, and remembers
+  // the packing that leaves out least in partial_.
+  bool from_both_ends(int64_t target) {
+    double least_left_out = std::numeric_limits<double>::infinity();
+    for (const detail::GreedyOrder by :
+         {detail::GreedyOrder::load_length, detail::GreedyOrder::load_size,
+          detail::GreedyOrder::load_area, detail::GreedyOrder::peak_length}) {
+      const double left_out = fit_from_both_ends(orders_.sorted(by), target);
+      if (left_out < least_left_out) partial_ = offset_;
+      least_left_out = std::min(least_left_out, left_out);
+      if (left_out > 0) continue;
+      keep(offset_);
+      return true;
+    }
+    return false;
+  }
+
+  // Returns size times length of what does not fit, summed up.
+  double fit_from_both_ends(const ItemOrder& order, int64_t target) {
+    occupancy_.clear();
+    offset_.assign(order.size(), kNotPlaced);
+    double left_out = 0;
+    for (const int32_t item : order) {
+      const size_t i = static_cast<size_t>(item);
+      const auto parts = problem_.parts(i);
+      int64_t size = 0;
+      double area = 0;
+      for (const Part& part : parts) {
+        size = std::max(size, part.size);
+        area += static_cast<double>(part.size) * (part.last - part.first + 1);
+      }
+      const bool hangs = parts.back().last + 1 == problem_.tick_count();
+      const int64_t offset = hangs ? occupancy_.highest_fit(parts, target - size)
+                                   : occupancy_.lowest_fit(parts, target - size);
+      if (offset < 0 || offset > target - size) {
+        left_out += area;
+        continue;
+      }
+      occupancy_.insert(parts, offset);
+      offset_[i] = offset;
+    }
+    return left_out;
+  }
+
+  // Continues from partial_.
+  bool repair(int64_t target, int64_t nodes) {
+    auto offset = detail::repair_packing(problem_, target, partial_, budget_, nodes);
+    if (offset) keep(std::move(*offset));
+    return offset.has_value();
   }
 
   // Aims at `target`: whatever does not fit below it comes earlier next time.
@@ -198,6 +253,7 @@ class Packer {
     const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
       const int64_t target = missed + (best_.height - missed) / 2;
+      if (from_both_ends(target) || repair(target, share)) continue;
       if (reorder(target, share) || (searchable() && search(target, share))) continue;
       missed = std::max(target, best_.lower_bound - 1);
     }
@@ -209,11 +265,13 @@ class Packer {
 
   PackingProblem problem_;
   PackingOptions options_;
+  detail::GreedyOrders orders_;
   SearchBudget budget_;
   Occupancy occupancy_;
-  std::vector<int64_t> offset_;  // of the last first_fit
-  std::mt19937_64 random_;       // with its fixed first state: the same packing every time
-  ItemOrder order_;              // the order that gave the best height so far
+  std::vector<int64_t> offset_;   // of the last first_fit
+  std::vector<int64_t> partial_;  // of the last from_both_ends, where it failed
+  std::mt19937_64 random_;        // with its fixed first state: the same packing every time
+  ItemOrder order_;               // the order that gave the best height so far
   Packing best_;
 };
 
