@@ -85,7 +85,9 @@ class Packer {
       if (tight() || !searchable()) break;
       search_glued(best_.lower_bound, stack_twins, options_.max_search_nodes / 16);
     }
-    if (!tight()) repair(best_.lower_bound, options_.max_search_nodes * 3 / 8);
+    for (const bool from_peak : {false, true}) {
+      if (!tight()) repair(best_.lower_bound, from_peak, options_.max_search_nodes * 3 / 16);
+    }
     if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
@@ -179,9 +181,11 @@ class Packer {
     return left_out;
   }
 
-  // Continues from partial_.
-  bool repair(int64_t target, int64_t nodes) {
-    auto offset = detail::repair_packing(problem_, target, partial_, budget_, nodes);
+  // Outwards from the peak, or on from partial_.
+  bool repair(int64_t target, bool from_peak, int64_t nodes) {
+    if (from_peak) partial_.assign(problem_.item_count(), kNotPlaced);
+    const ItemOrder order = orders_.sorted(detail::GreedyOrder::peak_inside);
+    auto offset = detail::repair_packing(problem_, target, partial_, order, budget_, nodes);
     if (offset) keep(std::move(*offset));
     return offset.has_value();
   }
@@ -253,7 +257,7 @@ class Packer {
     const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
       const int64_t target = missed + (best_.height - missed) / 2;
-      if (from_both_ends(target) || repair(target, share)) continue;
+      if (from_both_ends(target) || repair(target, false, share)) continue;
       if (reorder(target, share) || (searchable() && search(target, share))) continue;
       missed = std::max(target, best_.lower_bound - 1);
     }

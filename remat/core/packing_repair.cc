@@ -60,52 +60,61 @@ class Overlaps {
 
 class Repair {
  public:
-  Repair(const PackingProblem& problem, int64_t height, std::vector<int64_t> offset)
-      : problem_(problem), overlaps_(problem), height_(height), offset_(std::move(offset)) {
+  Repair(const PackingProblem& problem, int64_t height, std::vector<int64_t> offset,
+         const ItemOrder& order)
+      : problem_(problem), overlaps_(problem), height_(height) {
     const size_t items = problem.item_count();
     times_driven_out_.resize(items, 1);
     stays_until_.resize(items, 0);
-    for (size_t i = 0; i < items; ++i) {
-      price_.push_back(price_of(i));
-      if (offset_[i] == kNotPlaced) set_out(static_cast<int32_t>(i));
+    for (size_t i = 0; i < items; ++i) price_.push_back(price_of(i));
+    for (const int32_t item : order) {
+      if (offset[static_cast<size_t>(item)] == kNotPlaced) waiting_.push_back(item);
     }
-    best_ = {offset_, out_, out_price_};
+    now_.offset = std::move(offset);
+    best_ = now_;
   }
 
   std::optional<std::vector<int64_t>> run(SearchBudget& budget, int64_t nodes) {
     const int64_t stop_at = std::max<int64_t>(0, budget.nodes_left - nodes);
     int64_t best_move = 0;
-    while (!out_.empty()) {
+    while (!now_.out.empty() || now_.seen < waiting_.size()) {
       if (budget.nodes_left <= stop_at) return std::nullopt;
       ++move_;
       work_ = 0;
-      place(take_any());
-      budget.pay(1 + work_ / kLooksPerNode);
-      if (out_price_ < best_.out_price) {
-        best_ = {offset_, out_, out_price_};
+      place(next());
+      if (now_.better_than(best_)) {
+        best_ = now_;
         best_move = move_;
+        work_ += static_cast<int64_t>(now_.offset.size()) / kCopiesPerLook;
       } else if (move_ - best_move > kPatience) {
-        offset_ = best_.offset;
-        out_ = best_.out;
-        out_price_ = best_.out_price;
+        now_ = best_;
         best_move = move_;
       }
+      budget.pay(1 + work_ / kLooksPerNode);
     }
-    return offset_;
+    return now_.offset;
   }
 
  private:
-  // An offset at which the item would come upon another, from one side or the other.
+  struct State {
+    std::vector<int64_t> offset;  // by item
+    std::vector<int32_t> out;     // the items that were driven out
+    int64_t out_price = 0;
+    size_t seen = 0;  // of those that wait
+    bool better_than(const State& other) const {
+      return seen != other.seen ? seen > other.seen : out_price < other.out_price;
+    }
+  };
+  // What an item that is placed keeps another from: the offsets between low and high.
+  struct Obstacle {
+    int64_t low;
+    int64_t high;
+    int32_t item;
+  };
+  // Where the price of an offset changes: it falls at `offset`, or rises above it.
   struct Edge {
     int64_t offset;
-    int64_t price;   // added above it (rising edge) or taken away from there on
-    int64_t staying;  // the same for items that must stay for now
-    bool rising;
-  };
-  struct Best {
-    std::vector<int64_t> offset;
-    std::vector<int32_t> out;
-    int64_t out_price = 0;
+    int64_t change;
   };
 
   // Whole numbers, so that what was added can be taken away; never 0.
@@ -115,112 +124,112 @@ class Repair {
       area += static_cast<double>(part.size) * (part.last - part.first + 1);
     }
     const double whole = static_cast<double>(height_) * problem_.tick_count();
-    return 1 + static_cast<int64_t>(area / whole * 0x1.0p30);
+    return 1 + static_cast<int64_t>(area / whole * 0x1.0p24);
   }
 
-  void set_out(int32_t item) {
-    out_.push_back(item);
-    out_price_ += price_[static_cast<size_t>(item)];
-  }
-
-  int32_t take_any() {
-    std::swap(out_[random_() % out_.size()], out_.back());
-    const int32_t item = out_.back();
-    out_.pop_back();
-    out_price_ -= price_[static_cast<size_t>(item)];
+  // Whoever was driven out comes before those that still wait.
+  int32_t next() {
+    std::vector<int32_t>& out = now_.out;
+    if (out.empty()) return waiting_[now_.seen++];
+    std::swap(out[random_() % out.size()], out.back());
+    const int32_t item = out.back();
+    out.pop_back();
+    now_.out_price -= price_[static_cast<size_t>(item)];
     return item;
   }
 
   void place(int32_t item) {
     const size_t i = static_cast<size_t>(item);
     const int64_t offset = cheapest_offset(item);
-    for (const Part& part : problem_.parts(i)) {
-      work_ += overlaps_.visit(part, [&](const ItemPart& other) {
-        const size_t o = static_cast<size_t>(other.item);
-        const bool hit = other.item != item && offset_[o] != kNotPlaced &&
-                         offset_[o] < offset + part.size && offset < offset_[o] + other.part.size;
-        if (!hit) return;
-        offset_[o] = kNotPlaced;
-        ++times_driven_out_[o];
-        set_out(other.item);
-      });
+    for (const Obstacle& obstacle : obstacles_) {
+      const size_t o = static_cast<size_t>(obstacle.item);
+      if (offset <= obstacle.low || offset >= obstacle.high) continue;
+      if (now_.offset[o] == kNotPlaced) continue;  // two of its parts are in the way
+      now_.offset[o] = kNotPlaced;
+      now_.out.push_back(obstacle.item);
+      now_.out_price += price_[o];
+      ++times_driven_out_[o];
     }
-    offset_[i] = offset;
+    now_.offset[i] = offset;
     stays_until_[i] = move_ + kStay + static_cast<int64_t>(random_() % (kStay + 1));
   }
 
-  // Where the items in the way are the least dear together; any of the best such offsets. Only
-  // offsets at which the item touches another, or an end of the height, come into question.
+  // Where the items in the way are the least dear together: the lowest (for what stays to the end,
+  // the highest) offset where nothing is in the way, else any of the best. Only offsets at which the
+  // item touches another, or an end of the height, come into question.
   int64_t cheapest_offset(int32_t item) {
     int64_t size = 0;
     for (const Part& part : problem_.parts(static_cast<size_t>(item))) {
       size = std::max(size, part.size);
     }
-    const int64_t highest = height_ - size;
-    collect_edges(item, highest);
-    int64_t price = 0, staying = 0, best_offset = 0;
+    const bool hangs = problem_.parts(static_cast<size_t>(item)).back().last + 1 == problem_.tick_count();
+    find_obstacles(item);
+    find_edges(height_ - size);
+    int64_t price = 0, best = 0, best_offset = kNotPlaced;
     uint64_t equals = 0;
-    std::pair<int64_t, int64_t> best;
     for (size_t e = 0; e < edges_.size();) {
       const int64_t offset = edges_[e].offset;
-      for (; e < edges_.size() && edges_[e].offset == offset && !edges_[e].rising; ++e) {
-        price -= edges_[e].price;
-        staying -= edges_[e].staying;
+      for (; e < edges_.size() && edges_[e].offset == offset && edges_[e].change < 0; ++e) {
+        price += edges_[e].change;
       }
-      const std::pair here(staying, price);
-      if (offset >= 0) {
-        if (equals == 0 || here < best) {
-          best = here;
-          equals = 0;
-        }
-        if (here == best && random_() % ++equals == 0) best_offset = offset;
+      if (offset >= 0 && (best_offset == kNotPlaced || price <= best)) {
+        if (best_offset == kNotPlaced || price < best) equals = 0;
+        best = price;
+        if (price == 0 ? hangs || equals == 0 : random_() % (equals + 1) == 0) best_offset = offset;
+        ++equals;
       }
-      for (; e < edges_.size() && edges_[e].offset == offset; ++e) {
-        price += edges_[e].price;
-        staying += edges_[e].staying;
-      }
+      for (; e < edges_.size() && edges_[e].offset == offset; ++e) price += edges_[e].change;
     }
     return best_offset;
   }
 
-  void collect_edges(int32_t item, int64_t highest) {
-    edges_.clear();
-    edges_.push_back({0, 0, 0, true});
-    edges_.push_back({highest, 0, 0, true});
+  void find_obstacles(int32_t item) {
+    obstacles_.clear();
     for (const Part& part : problem_.parts(static_cast<size_t>(item))) {
       work_ += overlaps_.visit(part, [&](const ItemPart& other) {
-        const size_t o = static_cast<size_t>(other.item);
-        if (offset_[o] == kNotPlaced || other.item == item) return;
-        const bool stays = stays_until_[o] > move_;
-        const int64_t price = stays ? 0 : price_[o] * times_driven_out_[o];
-        // An item that starts below the bottom is in the way from the start on.
-        const int64_t low = std::max<int64_t>(-1, offset_[o] - part.size);
-        const int64_t high = offset_[o] + other.part.size;
-        if (low < highest) edges_.push_back({low, price, stays ? 1 : 0, true});
-        if (low < highest && high <= highest) edges_.push_back({high, price, stays ? 1 : 0, false});
+        const int64_t offset = now_.offset[static_cast<size_t>(other.item)];
+        if (offset == kNotPlaced || other.item == item) return;
+        obstacles_.push_back({offset - part.size, offset + other.part.size, other.item});
       });
     }
+  }
+
+  void find_edges(int64_t highest) {
+    edges_.clear();
+    edges_.push_back({0, 0});
+    edges_.push_back({highest, 0});
+    for (const Obstacle& obstacle : obstacles_) {
+      if (obstacle.low >= highest) continue;
+      const size_t o = static_cast<size_t>(obstacle.item);
+      const int64_t price = price_[o] * times_driven_out_[o] + (stays_until_[o] > move_ ? kStays : 0);
+      edges_.push_back({std::max<int64_t>(-1, obstacle.low), price});
+      if (obstacle.high <= highest) edges_.push_back({obstacle.high, -price});
+    }
+    work_ += static_cast<int64_t>(edges_.size());
     std::ranges::sort(edges_, [](const Edge& a, const Edge& b) {
-      return a.offset != b.offset ? a.offset < b.offset : a.rising < b.rising;
+      return a.offset != b.offset ? a.offset < b.offset : a.change < b.change;
     });
   }
 
   static constexpr int64_t kPatience = 500;  // moves
   static constexpr int64_t kStay = 10;       // moves
   static constexpr int64_t kLooksPerNode = 8;
+  static constexpr int64_t kCopiesPerLook = 16;
+  // The price of an item that should stay for now; thousands of them are still a number.
+  static constexpr int64_t kStays = int64_t{1} << 48;
 
   const PackingProblem& problem_;
   Overlaps overlaps_;
   int64_t height_;
-  std::vector<int64_t> offset_;           // by item
-  std::vector<int64_t> price_;            // by item
+  std::vector<int64_t> price_;             // by item
   std::vector<int64_t> times_driven_out_;  // by item, from 1 on
-  std::vector<int64_t> stays_until_;      // by item: the move up to which it should not be driven out
-  std::vector<int32_t> out_;              // the items that do not lie
-  int64_t out_price_ = 0;
-  Best best_;
+  std::vector<int64_t> stays_until_;  // by item: the move up to which it should not be driven out
+  std::vector<int32_t> waiting_;      // who was not placed at the start
+  State now_;
+  State best_;
   int64_t move_ = 0;
   int64_t work_ = 0;
+  std::vector<Obstacle> obstacles_;
   std::vector<Edge> edges_;
   std::mt19937_64 random_;  // with its fixed first state: the same packing every time
 };
@@ -229,8 +238,9 @@ class Repair {
 
 std::optional<std::vector<int64_t>> repair_packing(const PackingProblem& problem, int64_t height,
                                                    std::vector<int64_t> offset,
-                                                   SearchBudget& budget, int64_t nodes) {
-  return Repair(problem, height, std::move(offset)).run(budget, nodes);
+                                                   const ItemOrder& order, SearchBudget& budget,
+                                                   int64_t nodes) {
+  return Repair(problem, height, std::move(offset), order).run(budget, nodes);
 }
 
 }  // namespace remat::detail

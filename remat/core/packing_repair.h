@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "remat/core/packing.h"
+#include "remat/core/packing_orders.h"
 #include "remat/core/packing_search.h"
 
 namespace remat::detail {
 
 inline constexpr int64_t kNotPlaced = -1;
 
-// Finishes a packing of at most `height` in which some items do not lie yet (kNotPlaced).
+// Finishes a packing of at most `height` in which some items, or all, do not lie yet (kNotPlaced);
+// they come in the order given, each when the ones before it lie.
 //
 //     height ┬───────┬───────┐           x, two high, is still out. At offset 1 it drives out b, at
 //            │   a   │       │           2 it drives out c: the cheaper one goes, and looks for a
@@ -26,6 +28,7 @@ inline constexpr int64_t kNotPlaced = -1;
 // `budget`. The offsets, or nothing.
 std::optional<std::vector<int64_t>> repair_packing(const PackingProblem& problem, int64_t height,
                                                    std::vector<int64_t> offset,
-                                                   SearchBudget& budget, int64_t nodes);
+                                                   const ItemOrder& order, SearchBudget& budget,
+                                                   int64_t nodes);
 
 }  // namespace remat::detail
