@@ -81,13 +81,11 @@ class Packer {
     // first.
     if (!tight()) from_both_ends(best_.lower_bound);
     if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 64);
-    for (const bool stack_twins : {true, false}) {
+    for (const detail::Glue how : {detail::Glue::twins, detail::Glue::matches}) {
       if (tight() || !searchable()) break;
-      search_glued(best_.lower_bound, stack_twins, options_.max_search_nodes / 16);
+      search_glued(best_.lower_bound, how, options_.max_search_nodes / 16);
     }
-    for (const bool from_peak : {false, true}) {
-      if (!tight()) repair(best_.lower_bound, from_peak, options_.max_search_nodes * 3 / 16);
-    }
+    if (!tight()) repair_glued(best_.lower_bound, options_.max_search_nodes * 3 / 8);
     if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
@@ -181,13 +179,87 @@ class Packer {
     return left_out;
   }
 
-  // Outwards from the peak, or on from partial_.
-  bool repair(int64_t target, bool from_peak, int64_t nodes) {
-    if (from_peak) partial_.assign(problem_.item_count(), kNotPlaced);
+  // Packs a few ticks around the peak exactly, wider and wider as long as that is easy, and leaves
+  // the result in partial_. What is there all through such a window can lie below or above all
+  // else without loss. Two items of the window that meet outside it meet in it too, so that all of
+  // them may keep their offsets when the rest comes.
+  void from_window(int64_t target, int64_t nodes) {
+    partial_.assign(problem_.item_count(), kNotPlaced);
+    const std::vector<int64_t> load = problem_.load();
+    const int32_t peak = static_cast<int32_t>(std::ranges::max_element(load) - load.begin());
+    for (int32_t radius = 4; radius < 2 * problem_.tick_count(); radius = radius * 3 / 2) {
+      const int32_t first = std::max(0, peak - radius);
+      const int32_t last = std::min(problem_.tick_count() - 1, peak + radius);
+      if (!fit_window(first, last, target, nodes / 8)) return;
+    }
+  }
+
+  bool fit_window(int32_t first, int32_t last, int64_t target, int64_t nodes) {
+    ItemOrder through, within;
+    PackingProblem window;
+    int64_t through_size = 0;
+    for (const int32_t item : orders_.sorted(detail::GreedyOrder::peak_inside)) {
+      const auto parts = problem_.parts(static_cast<size_t>(item));
+      const Part& part = parts.front();
+      if (parts.size() > 1 || part.last < first || part.first > last) continue;
+      if (part.first <= first && part.last >= last) {
+        through.push_back(item);
+        through_size += part.size;
+      } else {
+        within.push_back(item);
+        window.add({std::max(part.first, first) - first, std::min(part.last, last) - first, part.size});
+      }
+    }
+    Packer packer(window, options_);
+    packer.budget_ = budget_;
+    const bool found = packer.pack_window(target - through_size, nodes);
+    budget_ = packer.budget_;
+    if (!found) return false;
+    int64_t bottom = 0, top = target;
+    for (const int32_t item : through) {
+      const Part& part = problem_.parts(static_cast<size_t>(item)).front();
+      const bool hangs = part.last + 1 == problem_.tick_count();
+      if (hangs) top -= part.size;
+      partial_[static_cast<size_t>(item)] = hangs ? top : bottom;
+      if (!hangs) bottom += part.size;
+    }
+    for (size_t w = 0; w < within.size(); ++w) {
+      partial_[static_cast<size_t>(within[w])] = bottom + packer.best_.offset[w];
+    }
+    return true;
+  }
+
+  bool pack_window(int64_t target, int64_t nodes) {
+    if (problem_.item_count() == 0) return true;
+    greedy();
+    if (best_.height > target) from_both_ends(target);
+    if (best_.height > target) reorder(target, nodes / 8);
+    if (best_.height > target && searchable()) search_glued(target, detail::Glue::twins, nodes / 4);
+    if (best_.height > target && searchable()) search(target, nodes / 2);
+    return best_.height <= target;
+  }
+
+  // Goes on from partial_.
+  bool repair(int64_t target, int64_t nodes) {
     const ItemOrder order = orders_.sorted(detail::GreedyOrder::peak_inside);
     auto offset = detail::repair_packing(problem_, target, partial_, order, budget_, nodes);
     if (offset) keep(std::move(*offset));
     return offset.has_value();
+  }
+
+  // Fewer and larger items make the moves of a repair cheaper, and leave fewer splinters.
+  bool repair_glued(int64_t target, int64_t nodes) {
+    const detail::GluedProblem glued(problem_, target, detail::Glue::dust);
+    Packer packer(glued.problem(), options_);
+    packer.budget_ = budget_;
+    bool found = packer.from_both_ends(target) || packer.repair(target, nodes / 4);
+    if (!found) {
+      packer.from_window(target, nodes / 4);
+      found = packer.repair(target, nodes / 2);
+    }
+    budget_ = packer.budget_;
+    if (found) keep(glued.original_offset(packer.best_.offset));
+    return found;
   }
 
   // Aims at `target`: whatever does not fit below it comes earlier next time.
@@ -220,8 +292,8 @@ class Packer {
     return cells <= kMaxSearchCells;
   }
 
-  void search_glued(int64_t target, bool stack_twins, int64_t nodes) {
-    const detail::GluedProblem glued(problem_, target, stack_twins);
+  void search_glued(int64_t target, detail::Glue how, int64_t nodes) {
+    const detail::GluedProblem glued(problem_, target, how);
     if (glued.problem().item_count() == problem_.item_count()) return;
     const FitResult fit = fit_with_restarts(glued.problem(), target, nodes);
     if (fit.offset) keep(glued.original_offset(*fit.offset));
@@ -257,7 +329,7 @@ class Packer {
     const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
       const int64_t target = missed + (best_.height - missed) / 2;
-      if (from_both_ends(target) || repair(target, false, share)) continue;
+      if (repair_glued(target, share)) continue;
       if (reorder(target, share) || (searchable() && search(target, share))) continue;
       missed = std::max(target, best_.lower_bound - 1);
     }
