@@ -85,7 +85,7 @@ class Packer {
       if (tight() || !searchable()) break;
       search_glued(best_.lower_bound, how, options_.max_search_nodes / 16);
     }
-    if (!tight()) repair_glued(best_.lower_bound, options_.max_search_nodes * 3 / 8);
+    if (!tight()) repair_glued(options_.max_search_nodes / 2);
     if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
@@ -121,6 +121,12 @@ class Packer {
       }
     }
     best_.offset = std::move(offset);
+  }
+
+  void keep_if_lower(const std::vector<int64_t>& offset) {
+    Packing before = best_;
+    keep(offset);
+    if (best_.height >= before.height) best_ = std::move(before);
   }
 
   void greedy() {
@@ -239,27 +245,62 @@ class Packer {
     return best_.height <= target;
   }
 
-  // Goes on from partial_.
+  // Goes on from partial_, and leaves there how far it came.
   bool repair(int64_t target, int64_t nodes) {
     const ItemOrder order = orders_.sorted(detail::GreedyOrder::peak_inside);
-    auto offset = detail::repair_packing(problem_, target, partial_, order, budget_, nodes);
-    if (offset) keep(std::move(*offset));
-    return offset.has_value();
+    partial_ = detail::repair_packing(problem_, target, std::move(partial_), order, budget_, nodes);
+    if (std::ranges::find(partial_, kNotPlaced) != partial_.end()) {
+      finish_partial();
+      return false;
+    }
+    keep_if_lower(partial_);
+    return true;
+  }
+
+  // What found no place in partial_ goes wherever it can, however high.
+  void finish_partial() {
+    occupancy_.clear();
+    offset_ = partial_;
+    for (size_t i = 0; i < offset_.size(); ++i) {
+      if (offset_[i] != kNotPlaced) occupancy_.insert(problem_.parts(i), offset_[i]);
+    }
+    for (const int32_t item : orders_.sorted(detail::GreedyOrder::load_size)) {
+      const size_t i = static_cast<size_t>(item);
+      if (offset_[i] != kNotPlaced) continue;
+      offset_[i] = occupancy_.lowest_fit(problem_.parts(i), std::numeric_limits<int64_t>::max() / 2);
+      occupancy_.insert(problem_.parts(i), offset_[i]);
+    }
+    keep_if_lower(offset_);
   }
 
   // Fewer and larger items make the moves of a repair cheaper, and leave fewer splinters.
-  bool repair_glued(int64_t target, int64_t nodes) {
-    const detail::GluedProblem glued(problem_, target, detail::Glue::dust);
+  void repair_glued(int64_t nodes) {
+    const detail::GluedProblem glued(problem_, best_.lower_bound, detail::Glue::dust);
     Packer packer(glued.problem(), options_);
     packer.budget_ = budget_;
-    bool found = packer.from_both_ends(target) || packer.repair(target, nodes / 4);
-    if (!found) {
-      packer.from_window(target, nodes / 4);
-      found = packer.repair(target, nodes / 2);
-    }
+    packer.repair_from_all_starts(best_.lower_bound, nodes);
     budget_ = packer.budget_;
-    if (found) keep(glued.original_offset(packer.best_.offset));
-    return found;
+    if (packer.best_.height < best_.height) keep(glued.original_offset(packer.best_.offset));
+  }
+
+  void repair_from_all_starts(int64_t target, int64_t nodes) {
+    if (from_both_ends(target) || repair(target, nodes / 4)) return;
+    const std::vector<int64_t> from_ends = partial_;
+    const int64_t height_from_ends = best_.height;
+    from_window(target, nodes / 8);
+    if (repair(target, nodes * 3 / 8)) return;
+    if (best_.height == height_from_ends) partial_ = from_ends;
+    // Closes in from above: a little more height at the top of what is nearly complete.
+    int64_t missed = target;
+    for (int i = 0; i < 4 && best_.height - missed > 1; ++i) {
+      const int64_t higher = missed + (best_.height - missed) / 2;
+      const std::vector<int64_t> start = partial_;
+      if (repair(higher, nodes / 16)) {
+        partial_ = start;
+      } else {
+        missed = higher;
+      }
+    }
   }
 
   // Aims at `target`: whatever does not fit below it comes earlier next time.
@@ -329,7 +370,6 @@ class Packer {
     const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
       const int64_t target = missed + (best_.height - missed) / 2;
-      if (repair_glued(target, share)) continue;
       if (reorder(target, share) || (searchable() && search(target, share))) continue;
       missed = std::max(target, best_.lower_bound - 1);
     }

@@ -74,15 +74,16 @@ class Repair {
     best_ = now_;
   }
 
-  std::optional<std::vector<int64_t>> run(SearchBudget& budget, int64_t nodes) {
+  std::vector<int64_t> run(SearchBudget& budget, int64_t nodes) {
     const int64_t stop_at = std::max<int64_t>(0, budget.nodes_left - nodes);
     int64_t best_move = 0;
     while (!now_.out.empty() || now_.seen < waiting_.size()) {
-      if (budget.nodes_left <= stop_at) return std::nullopt;
+      if (budget.nodes_left <= stop_at) return std::move(best_.offset);
       ++move_;
       work_ = 0;
       place(next());
       if (now_.better_than(best_)) {
+        if (now_.seen > best_.seen) std::ranges::fill(times_driven_out_, 1);
         best_ = now_;
         best_move = move_;
         work_ += static_cast<int64_t>(now_.offset.size()) / kCopiesPerLook;
@@ -92,7 +93,7 @@ class Repair {
       }
       budget.pay(1 + work_ / kLooksPerNode);
     }
-    return now_.offset;
+    return std::move(now_.offset);
   }
 
  private:
@@ -236,10 +237,9 @@ class Repair {
 
 }  // namespace
 
-std::optional<std::vector<int64_t>> repair_packing(const PackingProblem& problem, int64_t height,
-                                                   std::vector<int64_t> offset,
-                                                   const ItemOrder& order, SearchBudget& budget,
-                                                   int64_t nodes) {
+std::vector<int64_t> repair_packing(const PackingProblem& problem, int64_t height,
+                                    std::vector<int64_t> offset, const ItemOrder& order,
+                                    SearchBudget& budget, int64_t nodes) {
   return Repair(problem, height, std::move(offset), order).run(budget, nodes);
 }
 

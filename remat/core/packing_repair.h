@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "remat/core/packing.h"
@@ -25,10 +24,9 @@ inline constexpr int64_t kNotPlaced = -1;
 // An item is dear by its size times its length, times how often it was driven out. A search that
 // has not found better for a while goes on from the best so far. Good where there is some slack at
 // most ticks, as in plans; perfect rectangles are for fit_exactly. Spends at most `nodes` of
-// `budget`. The offsets, or nothing.
-std::optional<std::vector<int64_t>> repair_packing(const PackingProblem& problem, int64_t height,
-                                                   std::vector<int64_t> offset,
-                                                   const ItemOrder& order, SearchBudget& budget,
-                                                   int64_t nodes);
+// `budget`. Returns the offsets, kNotPlaced where no place was found in time.
+std::vector<int64_t> repair_packing(const PackingProblem& problem, int64_t height,
+                                    std::vector<int64_t> offset, const ItemOrder& order,
+                                    SearchBudget& budget, int64_t nodes);
 
 }  // namespace remat::detail
