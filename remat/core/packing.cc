@@ -196,7 +196,7 @@ class Packer {
     for (int32_t radius = 4; radius < 2 * problem_.tick_count(); radius = radius * 3 / 2) {
       const int32_t first = std::max(0, peak - radius);
       const int32_t last = std::min(problem_.tick_count() - 1, peak + radius);
-      if (!fit_window(first, last, target, nodes / 8)) return;
+      if (!fit_window(first, last, target, nodes / 2)) return;
     }
   }
 
@@ -239,7 +239,8 @@ class Packer {
     if (problem_.item_count() == 0) return true;
     greedy();
     if (best_.height > target) from_both_ends(target);
-    if (best_.height > target) reorder(target, nodes / 8);
+    if (best_.height > target) repair(target, nodes / 4);
+    if (best_.height > target) reorder(target, nodes / 16);
     if (best_.height > target && searchable()) search_glued(target, detail::Glue::twins, nodes / 4);
     if (best_.height > target && searchable()) search(target, nodes / 2);
     return best_.height <= target;
@@ -284,11 +285,11 @@ class Packer {
   }
 
   void repair_from_all_starts(int64_t target, int64_t nodes) {
-    if (from_both_ends(target) || repair(target, nodes / 4)) return;
+    if (from_both_ends(target) || repair(target, nodes / 8)) return;
     const std::vector<int64_t> from_ends = partial_;
     const int64_t height_from_ends = best_.height;
-    from_window(target, nodes / 8);
-    if (repair(target, nodes * 3 / 8)) return;
+    from_window(target, nodes / 2);
+    if (repair(target, nodes / 4)) return;
     if (best_.height == height_from_ends) partial_ = from_ends;
     // Closes in from above: a little more height at the top of what is nearly complete.
     int64_t missed = target;
