@@ -83,10 +83,10 @@ bool OrderSearch::move_somewhere(std::vector<OpId>& order) {
   return true;
 }
 
-void OrderSearch::anneal(Found& best, double share) {
+void OrderSearch::anneal(Found& best, int64_t work) {
   if (best.order.empty()) return;
   const int64_t from = cost_.work();
-  const double total = share * static_cast<double>(std::max<int64_t>(1, settings_.limits.work - from));
+  const double total = static_cast<double>(std::max<int64_t>(1, work));
   Found current = best;
   std::vector<OpId> trial;
   while (!exhausted()) {

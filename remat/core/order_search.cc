@@ -56,8 +56,14 @@ uint64_t OrderSearch::random() {
 }
 
 bool OrderSearch::exhausted() {
-  return cost_.work() >= settings_.limits.work ||
-         std::chrono::steady_clock::now() >= settings_.limits.deadline;
+  if (cost_.work() >= settings_.limits.work) return true;
+  // Asking for the time costs as much as a small order.
+  constexpr int64_t kBetweenLooks = 100'000;
+  if (settings_.limits.effort == nullptr || cost_.work() < next_look_) return false;
+  next_look_ = cost_.work() + kBetweenLooks;
+  if (!settings_.limits.effort->out_of_cpu()) return false;
+  settings_.limits.work = 0;
+  return true;
 }
 
 OrderCost::Result OrderSearch::evaluate(std::span<const OpId> order) {

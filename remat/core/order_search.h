@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 #include "remat/core/order_cost.h"
 #include "remat/core/order_timeline.h"
@@ -24,7 +24,7 @@ namespace remat {
 
 struct SearchLimits {
   int64_t work = 0;  // in OrderCost's units; the same on every machine
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  const Effort* effort = nullptr;  // the end of CPU time, if any
 };
 
 class OrderSearch {
@@ -57,17 +57,17 @@ class OrderSearch {
   // Erases re-runs that are not needed to fit, the most expensive first. `most` bounds the tries.
   void prune(Found& found, size_t most);
 
-  // Simulated annealing for a share of the work that is left. The best that fits is kept, so an order
-  // that fits can only get faster; one that does not may come to fit.
-  void anneal(Found& best, double share);
+  // Simulated annealing for so much work. The best that fits is kept, so an order that fits can only
+  // get faster; one that does not may come to fit.
+  void anneal(Found& best, int64_t work);
 
-  // Ruin and repair until the limits are reached, away from the best and back to it again. Demands
-  // that it fits; it will still. Calls `report` with every better order.
+  // Ruin and repair until the work is done, or the limits are reached, away from the best and back to
+  // it again. Demands that it fits; it will still. Calls `report` with every better order.
   template <typename Report>
-  void improve(Found& best, const Report& report) {
+  void improve(Found& best, int64_t until_work, const Report& report) {
     Found current = best;
     noisy_ = true;
-    for (int64_t since_best = 0; !exhausted(); ++since_best) {
+    for (int64_t since_best = 0; work() < until_work && !exhausted(); ++since_best) {
       round(current);
       if (current.cost.time_ns < best.cost.time_ns) {
         best = current;
@@ -78,12 +78,13 @@ class OrderSearch {
         since_best = 0;
       }
     }
+    noisy_ = false;
   }
 
   bool exhausted();
   int64_t evaluations() const { return evaluations_; }
   void set_budget(int64_t budget_bytes) { settings_.budget_bytes = budget_bytes; }
-  void set_limits(const SearchLimits& limits) { settings_.limits = limits; }
+  void set_work_limit(int64_t work) { settings_.limits.work = work; }
   int64_t work() const { return cost_.work(); }
 
  private:
@@ -163,6 +164,7 @@ class OrderSearch {
   uint64_t state_ = 0;
   int64_t once_ns_ = 0;  // the time of every op once
   int64_t evaluations_ = 0;
+  int64_t next_look_ = 0;  // work at which to look at the CPU time again
   bool noisy_ = false;
 };
 

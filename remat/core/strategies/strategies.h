@@ -21,7 +21,14 @@ Plan plan_auto(const Graph& graph, const PlanOptions& options);
 // mutwo's choice is quadratic in the number of candidates; above this many ops others do without it.
 inline constexpr size_t kLargestForMutwo = 10'000;
 
+// Its blocks and tables are linear but not cheap.
+inline constexpr size_t kLargestForChainDp = 10'000;
+
 // The plan behind floor(): the lowest peak we know how to reach, whatever it costs in time.
-Plan plan_for_floor(const Graph& graph);
+Plan plan_for_floor(const Graph& graph, bool keep_order = false);
+
+// Each op's first run, in the order in which they come.
+std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order);
+bool keeps_order(const Graph& graph, const std::vector<OpId>& order);
 
 }  // namespace remat
