@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "remat/core/bound.h"
+#include "remat/core/low_order.h"
 #include "remat/core/order_search.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
-constexpr int64_t kWork = 30'000'000;  // of OrderCost: about a tenth of a second
+constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms
 constexpr int64_t kMoves = 300;        // of ops, in each attempt to get lower
 
 Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
@@ -39,15 +40,14 @@ Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_byte
   if (graph.ops.size() > kLargestForAll) return lowest;
   const int64_t most_runs = kMostRunsPerOp * static_cast<int64_t>(graph.ops.size());
   consider(plan_mutwo(graph, {.budget_bytes = least_bytes, .max_runs = most_runs}));
-  consider(plan_chain_dp(graph, {.budget_bytes = least_bytes, .max_runs = most_runs}));
   return lowest;
 }
 
 // Repairs the order for lower and lower budgets: large steps first, then smaller ones. A repair that
 // does not reach its budget has often lowered the peak all the same.
-std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool keep_order,
+std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
                           int64_t least_bytes) {
-  OrderSearch search(graph, {.keep_order = keep_order, .limits = {.work = kWork}});
+  OrderSearch search(graph, {.keep_order = !move_ops, .limits = {.work = kWork}});
   OrderSearch::Found best = search.start(std::move(from));
   for (double step = 0.6; step > 0.002 && !search.exhausted();) {
     const int64_t peak = best.cost.peak_bytes;
@@ -74,14 +74,19 @@ Plan plan_for_floor(const Graph& graph, bool keep_order) {
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
   // lower peak would not end.
   if (graph.ops.empty()) return lowest;
-  const auto consider = [&](const std::vector<OpId>& from) {
+  const size_t longest = static_cast<size_t>(kMostRunsPerOp) * graph.ops.size();
+  const auto consider = [&](std::vector<OpId> from, bool move_ops) {
     // A search on a very long order would only use up its work.
-    if (static_cast<int64_t>(from.size()) > kMostRunsPerOp * static_cast<int64_t>(graph.ops.size())) return;
-    Plan plan = make_plan(graph, lowest.strategy, lowered(graph, from, keep_order, least), kNoBudget);
+    if (from.size() > longest) return;
+    Plan plan = make_plan(graph, lowest.strategy, lowered(graph, std::move(from), move_ops, least),
+                          kNoBudget);
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   };
-  consider(given_order(graph));
-  consider(std::vector<OpId>(lowest.order));
+  consider(lowest.order, false);
+  if (keep_order) return lowest;
+  consider(given_order(graph), true);
+  consider(low_peak_order(graph), true);
+  consider(lowest.order, true);
   return lowest;
 }
 

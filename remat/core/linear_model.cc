@@ -43,10 +43,10 @@ struct Destroy {
 };
 
 // What the solver has done, in terms of the model: a simplex iteration and a round of cuts take time
-// in proportion to them. Measured on window models of 5,000 to 40,000 terms, within a factor of two.
+// in proportion to them. Measured on window models of 1,000 to 20,000 terms, within a factor of three.
 struct Progress {
-  static constexpr double kNsPerIteration = 30;  // and term
-  static constexpr double kNsPerRound = 600;     // and term
+  static constexpr double kNsPerIteration = 15;  // and term
+  static constexpr double kNsPerRound = 2'500;   // and term
   static constexpr double kNsToStart = 2'000;    // and term: presolving
 
   double terms = 0;

@@ -16,7 +16,6 @@ enum : uint8_t { kRandom = 1, kOnce = 2, kEffects = 4 };
 // A round that has become this much worse than where it started will hardly be pruned below it.
 constexpr double kHopeless = 0.25;
 constexpr double kTolerance = 0.1;
-constexpr double kHeat = 0.02;
 constexpr size_t kLongestMove = 64;
 
 }  // namespace
@@ -227,10 +226,10 @@ bool OrderSearch::try_move(Found& found, double tolerance) {
 
 // Simulated annealing on the overflow: the temperature falls from a part of the mean excess to
 // nothing.
-void OrderSearch::reorder(Found& found, int64_t tries) {
+void OrderSearch::reorder(Found& found, int64_t tries, double heat) {
   if (settings_.keep_order || found.fits) return;
   Found current = found;
-  const double hot = kHeat * found.cost.overflow;
+  const double hot = heat * found.cost.overflow;
   for (int64_t i = 0; i < tries && !found.fits && !exhausted(); ++i) {
     const double cooling = 1.0 - static_cast<double>(i) / static_cast<double>(tries);
     const double temperature = hot * cooling * cooling;

@@ -47,8 +47,10 @@ class OrderSearch {
   // Evaluates an order as a starting point. The order must be legal.
   Found start(std::vector<OpId> order);
 
-  // Runs ops in another order, at no cost in time, as long as that lowers the overflow.
-  void reorder(Found& found, int64_t tries);
+  // Runs ops in another order, at no cost in time, as long as that lowers the overflow. `heat` is the
+  // first temperature, in parts of the overflow: more of it leaves deeper valleys.
+  static constexpr double kMild = 0.02;
+  void reorder(Found& found, int64_t tries, double heat = kMild);
 
   // Inserts re-runs by the best ratio of overflow removed to time spent until the order fits or
   // nothing helps any more. Returns whether it fits.

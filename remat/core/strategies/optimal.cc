@@ -41,6 +41,7 @@ constexpr int64_t kMostTerms = 1'000'000;
 // Beyond this many ops a window model takes more than its share of the default limit to be solved.
 constexpr size_t kMostWindowOps = 1'500;
 constexpr size_t kMostBoundOps = 3'000;
+constexpr double kShareOfGivenOrder = 0.6;   // of window_search
 constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
@@ -73,7 +74,7 @@ class Optimal {
       search_with_bounds();
     }
     best_.note = note_ + refused_;
-    if (!infeasible_) best_.lower_bound_time_ns = bound_ns_;
+    if (best_.feasible) best_.lower_bound_time_ns = bound_ns_;
     return std::move(best_);
   }
 
@@ -120,8 +121,11 @@ class Optimal {
       note_ = "built without a solver (HiGHS): the best plan of the other strategies";
       return;
     }
-    // A plan that does not fit after all that has been tried is hardly worth the wait for a proof.
-    if (best_.feasible && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
+    if (!best_.feasible) {  // it must be said at once: no wait for a proof
+      note_ = concat("no plan was found that fits ", scope(), "; that there is none is not proven");
+      return;
+    }
+    if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
     if (!proven() && graph_.ops.size() <= kMostBoundOps) find_bound();
     if (!proven()) solve_model();
     if (infeasible_) {
@@ -135,24 +139,25 @@ class Optimal {
   }
 
   void search_windows_from_here() {
-    // Where another order was worth it, that order first.
     const std::vector<OpId> first = first_runs(graph_, best_.order);
     const bool given = first == given_order(graph_);
-    if (!given) {
-      Effort half = effort_of(graph_, options_, kWindowShare / 2);
-      propose(search_windows(graph_, first, options_.budget_bytes, half, best_.time_ns));
-      if (proven()) return;
-    }
-    Effort effort = effort_of(graph_, options_, given ? kWindowShare : kWindowShare / 2);
+    Effort all = effort_of(graph_, options_, kWindowShare);
+    Effort effort = all.part(given ? all.left_seconds() : kShareOfGivenOrder * all.left_seconds());
+    const int64_t before_ns = effort.left_ns();
     const WindowSearchResult found =
         search_windows(graph_, given_order(graph_), options_.budget_bytes, effort, best_.time_ns);
+    all.spend(before_ns - effort.left_ns());
     if (options_.keep_order) {
       infeasible_ = found.infeasible;
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
     }
     propose(found);
     settled_ = found.infeasible || attains(best_.time_ns, found.least_time_ns);
-    if (settled_ && given) note_ = "nothing is faster in the given order: proven";
+    if (settled_) note_ = "nothing is faster in the given order: proven";
+    // Where another order was worth it, that order too.
+    if (!given && !proven()) {
+      propose(search_windows(graph_, first, options_.budget_bytes, all, best_.time_ns));
+    }
   }
 
   // Takes the plan; what is close to one is repaired first.

@@ -14,9 +14,11 @@
 // with the shorter one, so that it is never worse.
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "remat/core/bound.h"
+#include "remat/core/low_order.h"
 #include "remat/core/order_search.h"
 #include "remat/core/strategies/strategies.h"
 
@@ -29,6 +31,9 @@ constexpr int64_t kFirstRound = 12'500'000;  // of OrderCost's units: about 30 m
 // At most, for finding another order and for making all starts fit.
 constexpr int64_t kReorderWork = 50'000'000;
 constexpr int64_t kFitWork = 100'000'000;
+
+constexpr std::array<double, 2> kHeats = {0.5, 0.2};
+constexpr int64_t kReorderTurns = 6;
 
 class Searcher {
  public:
@@ -72,22 +77,51 @@ class Searcher {
   bool make_fit(OrderSearch::Found& best) {
     OrderSearch::Found lowest = search_.start(plan_for_floor(graph_, options_.keep_order).order);
     if (!lowest.fits && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
+      OrderSearch::Found lower = lowest;
       allow(kReorderWork / 2);
-      search_.repair(lowest);
-      if (!lowest.fits) consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
+      search_.repair(lower);
+      consider(std::move(lower), lowest);
+      if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
+        consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
+      }
     }
     if (!lowest.fits) {
       consider(std::move(lowest), best);
       return false;
     }
     OrderSearch::Found reordered = best;
-    allow(kReorderWork);
-    search_.reorder(reordered, 50'000);
+    if (!options_.keep_order) reorder(reordered);
+    if (reordered.fits) {  // every op once: nothing is faster
+      best = std::move(reordered);
+      return true;
+    }
     allow(kFitWork);
     finish(std::move(reordered), best);
     for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
     consider(std::move(lowest), best);
     return true;
+  }
+
+  // The least overflow that other orders have, from two starts in turn. Mild heat is best where there
+  // is far to go, strong heat, from the given order again, for the last few bytes.
+  void reorder(OrderSearch::Found& best) {
+    const OrderSearch::Found given = best;
+    OrderSearch::Found made = search_.start(low_peak_order(graph_));
+    OrderSearch::Found near = given;
+    const int64_t tries = std::max<int64_t>(
+        1, kReorderWork / kReorderTurns /
+               (OrderCost::kWorkPerOp * static_cast<int64_t>(graph_.ops.size())));
+    const auto keep_lower = [&](const OrderSearch::Found& found) {
+      if (found.cost.overflow < best.cost.overflow) best = found;
+    };
+    allow(kReorderWork);
+    keep_lower(made);
+    for (size_t turn = 0; !best.fits && !search_.exhausted(); ++turn) {
+      OrderSearch::Found hot = given;
+      OrderSearch::Found& found = turn % 3 == 0 ? made : turn % 3 == 1 ? near : hot;
+      search_.reorder(found, tries, turn % 3 == 2 ? kHeats[turn / 3 % kHeats.size()] : OrderSearch::kMild);
+      keep_lower(found);
+    }
   }
 
   // Makes the start fit, if it can, and keeps it if it is better than the best.
