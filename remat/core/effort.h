@@ -45,6 +45,7 @@ class Effort {
 };
 
 // Shares of the time limit. On an idle machine they leave half of it, for what is not counted.
+inline constexpr double kStatesShare = 0.1;
 inline constexpr double kSearchShare = 0.25;
 inline constexpr double kWindowShare = 0.35;
 inline constexpr double kBoundShare = 0.1;

@@ -33,8 +33,7 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-// A fraction of a second of state_search; a count, so that plans do not depend on the clock.
-constexpr size_t kMostStates = 100'000;
+constexpr int64_t kNsPerState = 500;  // of state_search
 // Beyond these the model seldom beats window_search within a minute.
 constexpr size_t kMostModelOps = 64;
 constexpr int64_t kMostTerms = 1'000'000;
@@ -98,11 +97,8 @@ class Optimal {
 
   // True if it has settled the matter.
   bool search_all_states() {
-    if (!one_place_each(graph_)) return false;
-    StateSearchResult found =
-        search_states(graph_, options_.budget_bytes,
-                      {.freedom = options_.keep_order ? Freedom::given_order : Freedom::any_order,
-                       .max_states = kMostStates});
+    const Effort effort = effort_of(graph_, options_, kStatesShare);
+    StateSearchResult found = remat::search_all_states(graph_, options_, effort);
     if (!found.complete) return false;
     if (!found.feasible) {
       infeasible_ = true;
@@ -211,6 +207,14 @@ class Optimal {
 };
 
 }  // namespace
+
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    const Effort& effort) {
+  if (!one_place_each(graph)) return {};
+  return search_states(graph, options.budget_bytes,
+                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order,
+                        .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});
+}
 
 Plan plan_auto(const Graph& graph, const PlanOptions& options) {
   return Optimal(graph, options).plan();

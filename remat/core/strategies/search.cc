@@ -27,10 +27,13 @@ namespace {
 
 // Annealing needs some thousand orders per op to be worth it.
 constexpr size_t kLargestAnnealed = 500;
-constexpr int64_t kFirstRound = 12'500'000;  // of OrderCost's units: about 30 ms
-// At most, for finding another order and for making all starts fit.
-constexpr int64_t kReorderWork = 50'000'000;
+constexpr int64_t kFirstRound = 500'000;  // of OrderCost's units: about a millisecond
+// At most, and at most these parts of the whole, for finding another order and for making all starts
+// fit.
+constexpr int64_t kReorderWork = 25'000'000;
+constexpr int64_t kReorderPart = 8;
 constexpr int64_t kFitWork = 100'000'000;
+constexpr int64_t kFitPart = 2;
 
 constexpr std::array<double, 2> kHeats = {0.5, 0.2};
 constexpr int64_t kReorderTurns = 6;
@@ -48,7 +51,7 @@ class Searcher {
 
   Plan plan() {
     OrderSearch::Found best = search_.start(given_order(graph_));
-    if (!best.fits && make_fit(best)) {
+    if (!best.fits && !look_at_all(best) && make_fit(best)) {
       search_.set_work_limit(all_work());
       search_.prune(best, best.order.size());
       for (int64_t round = kFirstRound; !search_.exhausted() && improvable(best); round *= 2) {
@@ -67,9 +70,17 @@ class Searcher {
   bool improvable(const OrderSearch::Found& found) const {
     return found.order.size() > graph_.ops.size();
   }
-  // So much more from here on, as far as the whole allows.
-  void allow(int64_t work) {
-    search_.set_work_limit(std::min(search_.work() + work, all_work()));
+  int64_t reorder_work() const { return std::min(kReorderWork, all_work() / kReorderPart); }
+  // So much more from here on.
+  void allow(int64_t work) { search_.set_work_limit(search_.work() + work); }
+
+  // Of a few dozen ops every plan can be looked at. True if that was possible and one fits.
+  bool look_at_all(OrderSearch::Found& best) {
+    const Effort effort = effort_of(graph_, options_, kStatesShare);
+    StateSearchResult all = search_all_states(graph_, options_, effort);
+    if (!all.complete || !all.feasible) return false;
+    best = search_.start(std::move(all.order));
+    return true;
   }
 
   // The fastest order that fits, of all starts. "It does not fit at all" must be said at once, so the
@@ -78,11 +89,19 @@ class Searcher {
     OrderSearch::Found lowest = search_.start(plan_for_floor(graph_, options_.keep_order).order);
     if (!lowest.fits && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
       OrderSearch::Found lower = lowest;
-      allow(kReorderWork / 2);
+      allow(reorder_work());
       search_.repair(lower);
       consider(std::move(lower), lowest);
       if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
         consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
+      }
+      // Greedy gets stuck close to the floor.
+      if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed) {
+        allow(2 * reorder_work());
+        search_.anneal(lowest, reorder_work());
+        OrderSearch::Found given = best;
+        if (!lowest.fits) search_.anneal(given, reorder_work());
+        consider(std::move(given), lowest);
       }
     }
     if (!lowest.fits) {
@@ -95,7 +114,7 @@ class Searcher {
       best = std::move(reordered);
       return true;
     }
-    allow(kFitWork);
+    allow(std::min(kFitWork, all_work() / kFitPart));
     finish(std::move(reordered), best);
     for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
     consider(std::move(lowest), best);
@@ -109,12 +128,12 @@ class Searcher {
     OrderSearch::Found made = search_.start(low_peak_order(graph_));
     OrderSearch::Found near = given;
     const int64_t tries = std::max<int64_t>(
-        1, kReorderWork / kReorderTurns /
+        1, reorder_work() / kReorderTurns /
                (OrderCost::kWorkPerOp * static_cast<int64_t>(graph_.ops.size())));
     const auto keep_lower = [&](const OrderSearch::Found& found) {
       if (found.cost.overflow < best.cost.overflow) best = found;
     };
-    allow(kReorderWork);
+    allow(reorder_work());
     keep_lower(made);
     for (size_t turn = 0; !best.fits && !search_.exhausted(); ++turn) {
       OrderSearch::Found hot = given;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "remat/core/effort.h"
 #include "remat/core/plan.h"
+#include "remat/core/state_search.h"
 
 namespace remat {
 
@@ -26,6 +28,11 @@ inline constexpr size_t kLargestForChainDp = 10'000;
 
 // The plan behind floor(): the lowest peak we know how to reach, whatever it costs in time.
 Plan plan_for_floor(const Graph& graph, bool keep_order = false);
+
+// search_states() with the freedom that the options leave, for as many states as the effort allows.
+// Not complete where it does not apply.
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    const Effort& effort);
 
 // Each op's first run, in the order in which they come.
 std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order);
