@@ -40,6 +40,8 @@ OrderSearch::OrderSearch(const Graph& graph, const Settings& settings)
     ordered_.push_back(static_cast<uint8_t>((op.random ? kRandom : 0) | (op.once ? kOnce : 0) |
                                             (op.effects.empty() ? 0 : kEffects)));
   }
+  output_.resize(cost_.value_count(), 0);
+  for (const ValueIndex output : cost_.outputs()) output_[static_cast<size_t>(output)] = 1;
   in_block_.resize(graph.ops.size(), 0);
   seen_.resize(graph.ops.size(), 0);
   touched_.resize(graph.storages.size(), 0);

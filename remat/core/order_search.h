@@ -119,6 +119,7 @@ class OrderSearch {
   std::vector<Insertion> insertions_at(size_t position);
   void find_places(ValueIndex value, size_t position, size_t use);
   bool collect_block(ValueIndex target, size_t before, Staying staying, Insertion& insertion);
+  bool there(ValueIndex value, size_t before) const;
   bool fits_longer(ValueIndex value, size_t before) const;
   void sum_excess();
   std::vector<OpId> with(const std::vector<OpId>& order,
@@ -153,6 +154,7 @@ class OrderSearch {
   std::vector<size_t> ends_of_excess_;  // positions where the overflow pauses
   std::vector<size_t> places_;          // where the value at work could be made again
   std::vector<OpId> maker_;            // by value: the op that makes it
+  std::vector<uint8_t> output_;        // by value
   std::vector<uint8_t> rerunnable_;    // by op
   std::vector<uint8_t> ordered_;       // by op: bits of the classes whose mutual order is fixed
   // Scratch.
