@@ -42,8 +42,8 @@ testing::RandomGraphOptions shape_of(std::mt19937_64& generator) {
 
 // Searches and exact methods take their time; each has tests of its own beside this one.
 uint64_t one_in(std::string_view strategy) {
-  if (strategy == "optimal") return 500;
-  return strategy == "search" || strategy == "auto" || strategy == "chain_dp" ? 20 : 1;
+  if (strategy == "optimal" || strategy == "auto") return 251;  // odd: with and without keep_order
+  return strategy == "search" || strategy == "chain_dp" ? 21 : 1;
 }
 
 TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
@@ -82,7 +82,7 @@ TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
 }
 
 TEST(Strategies, SameInputGivesTheSamePlan) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What practitioners do by hand: keep the results of contractions and of attention, recompute
-// elementwise ops, normalisations and softmax. In a graph none of whose ops we know as contractions,
+// What practitioners do by hand: keep the results of contractions, recompute elementwise ops,
+// normalisations, dropout and softmax; and the core of attention from the scores on, whose product is
+// cheap for the bytes it makes (Korthikanti et al., Reducing Activation Recomputation in Large
+// Transformer Models, 2022). In a graph none of whose ops we know as contractions,
 // "expensive" means to take longer per byte of result than the median candidate. The budget is not
 // looked at.
 
@@ -24,6 +26,19 @@ constexpr std::array<std::string_view, 12> kContractions = {
 bool is_contraction(const Op& op) {
   return std::any_of(kContractions.begin(), kContractions.end(), [&](std::string_view part) {
     return op.kind.find(part) != std::string::npos;
+  });
+}
+
+// Whether a softmax takes the storage, or what a few elementwise ops (scaling, masking) make of it:
+// the scores of attention.
+bool leads_to_softmax(const Graph& graph, const Uses& uses, StorageId id, int depth = 3) {
+  return std::any_of(uses[id].begin(), uses[id].end(), [&](OpId user) {
+    const Op& op = graph.op(user);
+    if (op.phase != Phase::forward || is_contraction(op)) return false;
+    if (op.kind.find("softmax") != std::string::npos) return true;
+    return depth > 0 && std::any_of(op.creates.begin(), op.creates.end(), [&](StorageId made) {
+             return leads_to_softmax(graph, uses, made, depth - 1);
+           });
   });
 }
 
@@ -56,7 +71,8 @@ Plan plan_selective(const Graph& graph, const PlanOptions& options) {
   for (const Candidate& candidate : candidates) {
     const Op& creator = graph.op(*graph.storage(candidate.storage).creator);
     const bool expensive =
-        kinds_known ? is_contraction(creator) : ns_per_byte(graph, candidate.storage) > median;
+        kinds_known ? is_contraction(creator) && !leads_to_softmax(graph, uses, candidate.storage)
+                    : ns_per_byte(graph, candidate.storage) > median;
     if (!expensive) drops.push_back({candidate.storage, candidate.last_before});
     decisions.push_back({candidate.storage, !expensive,
                          detail::concat(creator.kind, " counts as ", expensive ? "expensive" : "cheap",
