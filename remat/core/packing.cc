@@ -276,6 +276,12 @@ class Packer {
 
   // Fewer and larger items make the moves of a repair cheaper, and leave fewer splinters.
   void repair_glued(int64_t nodes) {
+    // Finding a host for every grain is quadratic.
+    constexpr size_t kMostItems = 4'000;
+    if (problem_.item_count() > kMostItems) {
+      repair_from_all_starts(best_.lower_bound, nodes);
+      return;
+    }
     const detail::GluedProblem glued(problem_, best_.lower_bound, detail::Glue::dust);
     Packer packer(glued.problem(), options_);
     packer.budget_ = budget_;
