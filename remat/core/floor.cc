@@ -22,7 +22,8 @@ constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
 constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms at most
-constexpr int64_t kWorkPerOp = 20'000;
+constexpr int64_t kWorkPerOpSquared = 200;  // small graphs need fewer orders, and these are shorter
+constexpr int64_t kLargestForSmall = 245;  // where the two meet
 constexpr int64_t kMoves = 300;        // of ops, in each attempt to get lower
 
 Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
@@ -48,7 +49,8 @@ Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_byte
 // does not reach its budget has often lowered the peak all the same.
 std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
                           int64_t least_bytes) {
-  const int64_t work = std::min(kWork, kWorkPerOp * static_cast<int64_t>(graph.ops.size()));
+  const int64_t ops = static_cast<int64_t>(graph.ops.size());
+  const int64_t work = ops < kLargestForSmall ? kWorkPerOpSquared * ops * ops : kWork;
   OrderSearch search(graph, {.keep_order = !move_ops, .limits = {.work = work}});
   OrderSearch::Found best = search.start(std::move(from));
   for (double step = 0.6; step > 0.002 && !search.exhausted();) {
