@@ -78,7 +78,8 @@ class Searcher {
   bool look_at_all(OrderSearch::Found& best) {
     const Effort effort = effort_of(graph_, options_, kStatesShare);
     StateSearchResult all = search_all_states(graph_, options_, effort);
-    if (!all.complete || !all.feasible) return false;
+    hopeless_ = all.complete && !all.feasible;
+    if (!all.complete || hopeless_) return false;
     best = search_.start(std::move(all.order));
     return true;
   }
@@ -87,7 +88,7 @@ class Searcher {
   // lowest peak we know comes first: below it there is one try to get lower still.
   bool make_fit(OrderSearch::Found& best) {
     OrderSearch::Found lowest = search_.start(plan_for_floor(graph_, options_.keep_order).order);
-    if (!lowest.fits && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
+    if (!lowest.fits && !hopeless_ && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
       OrderSearch::Found lower = lowest;
       allow(reorder_work());
       search_.repair(lower);
@@ -184,6 +185,7 @@ class Searcher {
   const PlanOptions& options_;
   Effort effort_;
   OrderSearch search_;
+  bool hopeless_ = false;  // proven: no plan fits
 };
 
 }  // namespace
