@@ -9,7 +9,7 @@ export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 .PHONY: help demo build test bench install fuzz clean packages configured
 help:
-	@echo "make demo                 plan ResNet-50 at three budgets and print the table"
+	@echo "make demo                 train ResNet-50 and a GPT at half their memory beside plain LibTorch"
 	@echo "make build                the tool, at build/bin/remat"
 	@echo "make test                 build and run every test; those of the core with sanitizers too"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
@@ -33,7 +33,11 @@ build: configured
 	@cmake --build build -j $(JOBS) --target remat_cli
 
 demo: build
-	@build/bin/remat plan bench/graphs/resnet50.graph --budget 75%,50%,35% --strategy all
+	@build/bin/remat plan bench/graphs/resnet50.graph --budget 75%,50%,35% --strategy every_k,mutwo,auto
+	@echo
+	@build/bin/remat run resnet50 --budget 50% --compare checkpoint
+	@echo
+	@build/bin/remat run gpt2_small --batch 2 --seq 512 --width 384 --budget 50% --compare checkpoint
 
 # The random graphs of the property tests run in full in the optimised build; under the sanitizers,
 # ten times slower, a fraction of them.

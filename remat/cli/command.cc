@@ -2,14 +2,13 @@
 #include "remat/cli/command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "remat/cli/files.h"
+#include "remat/cli/progress.h"
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/units.h"
@@ -89,24 +88,13 @@ void write_json(const std::string& path, const nlohmann::json& json) {
 }
 
 Plan plan_with_progress(const Graph& graph, PlanOptions options) {
-  using Clock = std::chrono::steady_clock;
-  const bool shown = isatty(STDERR_FILENO) != 0;
-  auto next = Clock::now() + std::chrono::seconds(1);
-  bool written = false;
-  if (shown) {
-    options.progress = [&](const PlanProgress& progress) {
-      if (Clock::now() < next) return;
-      next = Clock::now() + std::chrono::milliseconds(100);
-      written = true;
-      std::cerr << fmt::format("\r\033[K{}: {} moves, best {} at {}", progress.strategy,
-                               progress.moves, format_ns(progress.best_time_ns),
-                               format_bytes(progress.best_peak_bytes))
-                << std::flush;
-    };
-  }
-  Plan result = plan(graph, options);
-  if (written) std::cerr << "\r\033[K" << std::flush;
-  return result;
+  Progress progress;
+  options.progress = [&](const PlanProgress& made) {
+    if (!progress.wanted()) return;
+    progress.show(fmt::format("{}: {} moves, best {} at {}", made.strategy, made.moves,
+                              format_ns(made.best_time_ns), format_bytes(made.best_peak_bytes)));
+  };
+  return plan(graph, options);
 }
 
 void report_error(const std::string& command, const std::string& message) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// remat plan: a schedule for a graph inside a budget.
+// remat plan: a schedule for a graph, or for a model of the zoo, inside a budget.
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "remat/cli/command.h"
 #include "remat/cli/files.h"
+#include "remat/cli/model_source.h"
 #include "remat/core/error.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/units.h"
@@ -18,7 +20,7 @@ namespace remat {
 namespace {
 
 struct PlanArguments {
-  std::string graph;
+  ModelOptions source;  // its `model` is a graph file, or a model of the zoo
   std::vector<std::string> budgets;
   std::vector<std::string> strategies = {"auto"};
   PlanOptions options;
@@ -34,12 +36,30 @@ std::vector<std::string> wanted_strategies(const PlanArguments& arguments) {
   return names;
 }
 
+// A file comes first: a model's name is short, and a file of that name is somebody's intention.
+Graph load_source(const ModelOptions& source) {
+  std::error_code unknown;
+  const bool file = source.model == "-" || std::filesystem::exists(source.model, unknown);
+  if (!file && is_model(source.model)) return measured_graph(source);
+  if (source.sizes_given()) {
+    throw Error(shown_path(source.model) + (file ? " is a graph file, and its sizes are fixed; "
+                                                 : " is neither a file nor a model; ") +
+                "sizes are for a model");
+  }
+  try {
+    return load_graph(source.model);
+  } catch (const Error& error) {
+    if (file || source.model.find('/') != std::string::npos) throw;
+    throw Error(error.what() + not_a_model(source.model));
+  }
+}
+
 int run(const PlanArguments& arguments) {
   if (arguments.json == "-" && arguments.schedule == "-") {
     throw CLI::ValidationError("--schedule", "standard output is taken by --json -");
   }
-  const Graph graph = load_graph(arguments.graph);
-  const std::string graph_name = name_of_file(arguments.graph);
+  const Graph graph = load_source(arguments.source);
+  const std::string graph_name = name_of_file(arguments.source.model);
   const Baseline baseline = keep_all_baseline(graph);
   std::vector<int64_t> budgets;
   for (const std::string& text : arguments.budgets) {
@@ -96,9 +116,12 @@ int run(const PlanArguments& arguments) {
 void add_plan_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand("plan", "Plan a step inside a budget");
-  command->add_option("graph", arguments->graph, "A graph file; - is standard input")
+  command
+      ->add_option("graph", arguments->source.model,
+                   "A graph file, - is standard input; or a model (see remat models), of which a step "
+                   "is captured and measured")
       ->required()
-      ->type_name("GRAPH");
+      ->type_name("GRAPH|MODEL");
   add_budget_option(*command, arguments->budgets, true);
   command
       ->add_option("--strategy", arguments->strategies,
@@ -130,6 +153,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--schedule", arguments->schedule, "Write the schedule; - is standard output")
       ->type_name("FILE");
   add_json_option(*command, arguments->json);
+  add_size_options(*command, arguments->source);
   command->footer("Exits with 3 if the plan does not fit (one budget, one strategy).");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

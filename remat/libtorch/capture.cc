@@ -7,10 +7,12 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/roll.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <unordered_set>
 
 #include "remat/core/error.h"
 #include "remat/libtorch/recorder.h"
@@ -71,6 +73,8 @@ Batch rolled(const Batch& batch) {
 
 struct Run {
   std::unique_ptr<Recorder> recorder;
+  std::vector<TensorView> parameters;
+  std::vector<std::optional<TensorView>> gradients_before;
   std::vector<TensorView> batch;
   TensorView loss;
   std::vector<std::optional<TensorView>> gradients;
@@ -88,11 +92,48 @@ void check_loss(const at::Tensor& loss) {
   }
 }
 
+// Every leaf that backward will give a gradient is a parameter, or lives in the step only.
+void check_leaves(const at::Tensor& loss, const std::vector<at::Tensor>& parameters,
+                  const Recorder& recorder) {
+  std::vector<torch::autograd::Node*> open = {loss.grad_fn().get()};
+  std::unordered_set<torch::autograd::Node*> seen(open.begin(), open.end());
+  while (!open.empty()) {
+    torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
+      const bool known = std::ranges::any_of(
+          parameters, [&](const at::Tensor& each) { return each.is_same(leaf->variable); });
+      if (!known && recorder.keeps_gradient_of(leaf->variable)) {
+        throw Error(concat("[capture] a tensor of sizes ", leaf->variable.sizes(),
+                           " gets a gradient and is not among the parameters; pass it as one, or "
+                           "detach it in the loss function"));
+      }
+    }
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      if (edge.function != nullptr && seen.insert(edge.function.get()).second) {
+        open.push_back(edge.function.get());
+      }
+    }
+  }
+}
+
+// The function was given tensors that look into the caller's batch and must not outlive the call.
+void check_batch_left(const Batch& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Held here and by the recorder; a view would hold the storage.
+    if (inputs[i].use_count() > 2 || inputs[i].storage().use_count() > 1) {
+      throw Error(concat("[capture] tensor ", i, " of the batch is still held after the step; a "
+                         "recorded step would not renew it: keep a clone made outside of the step"));
+    }
+  }
+}
+
 Run record(const LossFunction& loss_of, const Batch& batch,
            const std::vector<at::Tensor>& parameters, const CaptureOptions& options) {
   const GradientsGuard gradients_before(parameters);
   Run run;
-  run.recorder = std::make_unique<Recorder>(options.check_mutation);
+  run.recorder = std::make_unique<Recorder>(
+      RecorderChecks{.mutation = options.check_mutation, .reuse = options.check_reuse});
   Recorder& recorder = *run.recorder;
   using Kind = ExternalSource::Kind;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -109,13 +150,16 @@ Run record(const LossFunction& loss_of, const Batch& batch,
     recorder.add_external(inputs[i], concat("input", i), Role::input,
                           {.kind = Kind::batch, .tensor = inputs[i],
                            .position = static_cast<int32_t>(i)});
-    run.batch.push_back(recorder.view_of(inputs[i], "a batch tensor"));
+    run.batch.push_back(recorder.view_of_external(inputs[i]));
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
+    run.parameters.push_back(recorder.view_of_external(parameters[i]));
+    run.gradients_before.emplace_back();
     if (gradients_before[i].defined()) {
       recorder.add_external(gradients_before[i], concat("grad", i), Role::gradient,
                             {.kind = Kind::gradient, .tensor = gradients_before[i],
                              .position = static_cast<int32_t>(i)});
+      run.gradients_before[i] = recorder.view_of_external(gradients_before[i]);
     }
   }
   at::autocast::clear_cache();  // a cast of a parameter kept from before would be a stale constant
@@ -126,16 +170,19 @@ Run record(const LossFunction& loss_of, const Batch& batch,
     const InterceptGuard intercept(&recorder);
     at::Tensor loss = loss_of(inputs);
     check_loss(loss);
+    if (loss.grad_fn() != nullptr) {  // else it is a leaf, and refused below
+      check_leaves(loss, parameters, recorder);
+    }
     recorder.begin_backward();
     torch::autograd::backward({loss}, {});
-    run.loss = recorder.view_of(loss, "the loss");
+    run.loss = recorder.view_of_result(loss, "the loss");
   }
   at::autocast::clear_cache();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
     const bool arrived = gradient.defined() && !gradients_before[i].defined();
     run.gradients.push_back(
-        arrived ? std::optional(recorder.view_of(gradient, concat("the gradient of param", i)))
+        arrived ? std::optional(recorder.view_of_result(gradient, concat("the gradient of param", i)))
                 : std::nullopt);
     if (arrived) {
       at::Tensor(parameters[i]).mutable_grad() = at::Tensor();
@@ -143,6 +190,7 @@ Run record(const LossFunction& loss_of, const Batch& batch,
   }
   try {
     recorder.check_nothing_left();
+    check_batch_left(inputs);
   } catch (const Error& error) {
     run.left_behind = error.what();
   }
@@ -200,7 +248,10 @@ Recording capture(const LossFunction& loss_of, const Batch& batch,
   }
   settle_constants(*before.recorder, *run.recorder);
   Recording recording = to_recording(*run.recorder, run.batch, run.loss, run.gradients);
+  // Externals are numbered first, in the order in which they were added: as in the graph.
   recording.parameters = parameters;
+  recording.parameter_views = std::move(run.parameters);
+  recording.gradients_before = std::move(run.gradients_before);
   recording.threads = at::get_num_threads();
   return recording;
 }

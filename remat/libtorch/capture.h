@@ -14,6 +14,9 @@ struct CaptureOptions {
   // Hashes every argument before and after every op, and fails on an op that changes one without
   // saying so in its schema. Slow; for finding new entries of the table in op_traits.cc.
   bool check_mutation = false;
+  // Runs every op whose result may take the place of an input both ways, and fails where the bytes
+  // differ. For finding errors in reuse.cc.
+  bool check_reuse = false;
 };
 
 // Records one training step: `loss_of(batch)`, then backward. Parameters, buffers, gradients and

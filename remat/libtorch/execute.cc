@@ -56,6 +56,7 @@ struct Call {
   int state = kNoState;     // of the generator: saved by the run, used by the recompute
   bool recompute = false;
   int generator_argument = -1;
+  bool grad_mode = false;
 };
 
 // Gives every request of the op that runs its place in the arena, and counts.
@@ -131,9 +132,19 @@ c10::IValue own_copy(const c10::IValue& value) {
                                                               : value;
 }
 
+bool looks_like(const at::Tensor& tensor, const TensorView& view) {
+  return tensor.sizes() == view.sizes && tensor.strides() == view.strides &&
+         tensor.storage_offset() == view.offset && tensor.scalar_type() == view.dtype;
+}
+
 std::string shape_text(const TensorView& view) {
   return detail::concat(c10::IntArrayRef(view.sizes), " of ", c10::toString(view.dtype),
                         " with strides ", c10::IntArrayRef(view.strides));
+}
+
+GeneratorState locked_state(at::Generator& generator) {
+  const std::lock_guard lock(generator.mutex());
+  return GeneratorState::of(generator);
 }
 
 }  // namespace
@@ -182,7 +193,8 @@ class Execution::Implementation {
   std::vector<Call> calls_;
   std::vector<InstanceId> outputs_;  // by output of the graph
   std::vector<char> backup_;
-  std::vector<GeneratorState> states_;
+  std::vector<GeneratorState> states_;        // before the ops that are recomputed
+  std::vector<GeneratorState> states_after_;  // of those that take no generator
   std::vector<std::pair<at::Generator, std::optional<GeneratorState>>> generators_;
   at::Generator replayed_;
   torch::jit::Stack stack_;
@@ -225,6 +237,7 @@ void Execution::Implementation::prepare(const Schedule& schedule) {
       if (state == kNoState) {
         state = static_cast<int>(states_.size());
         states_.emplace_back();
+        states_after_.emplace_back();
       }
     }
   }
@@ -238,19 +251,28 @@ void Execution::Implementation::prepare(const Schedule& schedule) {
     calls_.back().freed_bytes += bytes;
     calls_.back().freed.emplace_back(address_of(step.instance), bytes);
   }
-  // Of each storage the copy that the last run or update of it left.
-  std::vector<InstanceId> last(recording_.graph.storages.size(), kNoInstance);
+  // Of each storage the copy in which its last version was made last: an earlier version may have
+  // been made again after it.
+  const Graph& graph = recording_.graph;
+  std::vector<InstanceId> last(graph.storages.size(), kNoInstance);
+  const auto made = [&](InstanceId instance, int32_t version) {
+    const StorageId storage = schedule.instances[index(instance)].storage;
+    if (version == graph.last_version(storage)) {
+      last[index(storage)] = instance;
+    }
+  };
   for (const Step& step : schedule.steps) {
     if (step.kind != StepKind::free) {
-      for (const auto& operands : {schedule.updates(recording_.graph, step),
-                                   schedule.creates(recording_.graph, step)}) {
-        for (const InstanceId each : operands) {
-          last[index(schedule.instances[index(each)].storage)] = each;
-        }
+      const auto updates = schedule.updates(graph, step);
+      for (size_t i = 0; i < updates.size(); ++i) {
+        made(updates[i], graph.op(step.op).updates[i].version + 1);
+      }
+      for (const InstanceId each : schedule.creates(graph, step)) {
+        made(each, 0);
       }
     }
   }
-  for (const StorageId output : recording_.graph.outputs) {
+  for (const StorageId output : graph.outputs) {
     outputs_.push_back(last[index(output)]);
   }
 }
@@ -263,6 +285,7 @@ void Execution::Implementation::prepare_call(const Schedule& schedule, const Ste
   Call call;
   call.op = &tape.op;
   call.keys = detail::keys_below_intercept(tape.keys);
+  call.grad_mode = tape.grad_mode;
   call.op_index = index(step.op);
   call.recompute = step.kind == StepKind::recompute;
   call.state = state_of_op[call.op_index];
@@ -359,23 +382,55 @@ void Execution::Implementation::bind_external(size_t external, const at::Tensor&
   }
 }
 
-void Execution::Implementation::bind(const Batch& batch) {
-  if (batch.size() != recording_.batch.size()) {
-    throw Error(detail::concat("[step] the batch has ", batch.size(), " tensors; expected ",
-                               recording_.batch.size()));
+void detail::check_batch(const Recording& recording, const Batch& batch) {
+  if (batch.size() != recording.batch.size()) {
+    throw Error(concat("[step] the batch has ", batch.size(), " tensors; expected ",
+                       recording.batch.size()));
   }
   for (size_t i = 0; i < batch.size(); ++i) {
-    const std::string what = detail::concat("[step] tensor ", i, " of the batch");
+    const std::string what = concat("[step] tensor ", i, " of the batch");
     if (!batch[i].defined()) {
       throw Error(what + " is undefined; expected data");
     }
-    detail::require_plain(batch[i], what);
-    TensorView view = detail::make_view(batch[i], recording_.batch[i].storage);
+    require_plain(batch[i], what);
+    TensorView view = make_view(batch[i], recording.batch[i].storage);
     view.offset = 0;
-    if (view != recording_.batch[i]) {
-      throw Error(detail::concat(what, " is ", shape_text(view), "; this step was captured with ",
-                                 shape_text(recording_.batch[i])));
+    if (view != recording.batch[i]) {
+      throw Error(concat(what, " is ", shape_text(view), "; this step was captured with ",
+                         shape_text(recording.batch[i])));
     }
+  }
+}
+
+std::string detail::layout_change(const Recording& recording) {
+  // Tensors that shared a storage must still share one: a graph knows storages only.
+  std::vector<const c10::StorageImpl*> storages(recording.externals.size(), nullptr);
+  const auto same = [&](const at::Tensor& tensor, const TensorView& view) {
+    if (!tensor.defined() || !looks_like(tensor, view)) {
+      return false;
+    }
+    const c10::StorageImpl*& known = storages[index(view.storage)];
+    const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    known = known == nullptr ? storage : known;
+    return known == storage &&
+           static_cast<int64_t>(storage->nbytes()) == recording.graph.storage(view.storage).bytes;
+  };
+  for (size_t i = 0; i < recording.parameters.size(); ++i) {
+    if (!same(recording.parameters[i], recording.parameter_views[i])) {
+      return concat("parameter ", i, " has another shape, type or layout in memory than before");
+    }
+    const std::optional<TensorView>& gradient = recording.gradients_before[i];
+    if (gradient && !same(recording.parameters[i].grad(), *gradient)) {
+      return concat("the gradient of parameter ", i, " has another layout in memory than before");
+    }
+  }
+  return {};
+}
+
+void Execution::Implementation::bind(const Batch& batch) {
+  detail::check_batch(recording_, batch);
+  if (const std::string change = detail::layout_change(recording_); !change.empty()) {
+    throw Error(detail::concat("[step] ", change, " the capture; capture the step again"));
   }
   for (size_t i = 0; i < recording_.externals.size(); ++i) {
     const ExternalSource& source = recording_.externals[i];
@@ -433,18 +488,32 @@ void Execution::Implementation::invoke_random(const Call& call) {
     }
     return;
   }
+  // The op locks the generator itself, so that others may draw before it does; then the recompute
+  // ends in another state than the run.
   if (!call.recompute) {
-    state = GeneratorState::of(shared);
+    state = locked_state(shared);
     invoke(call);
+    states_after_[static_cast<size_t>(call.state)] = locked_state(shared);
     return;
   }
   struct PutBack {
     at::Generator& generator;
     GeneratorState state;
-    ~PutBack() { state.restore(generator); }
-  } const put_back{shared, GeneratorState::of(shared)};
-  state.restore(shared);
+    ~PutBack() {
+      const std::lock_guard lock(generator.mutex());
+      state.restore(generator);
+    }
+  } const put_back{shared, locked_state(shared)};
+  {
+    const std::lock_guard lock(shared.mutex());
+    state.restore(shared);
+  }
   invoke(call);
+  if (!(locked_state(shared) == states_after_[static_cast<size_t>(call.state)])) {
+    throw Error(detail::concat("[step] ", call.op->schema().name(), " takes no generator, and another "
+                               "thread drew from the default one while it ran; expected the same "
+                               "numbers again: do not draw on two threads, or pass a generator"));
+  }
 }
 
 // Where every request was foreseen, results are in their places already.
@@ -462,11 +531,12 @@ void Execution::Implementation::run_calls(std::vector<int64_t>* op_ns) {
   const detail::InterceptPause pause;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const at::AutoGradMode no_gradients(false);
+  const at::AutoGradMode put_back(false);
   const detail::ListenGuard listen(&supply_);
   detail::Device& device = detail::cpu_device();
   for (const Call& call : calls_) {
     stack_.assign(call.arguments.begin(), call.arguments.end());
+    c10::GradMode::set_enabled(call.grad_mode);
     const int64_t start = op_ns != nullptr ? device.now_ns() : 0;
     if (call.state == kNoState) {
       invoke(call);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "remat/core/place.h"
@@ -32,6 +33,11 @@ struct ExecuteOptions {
 
 namespace detail {
 class Arena;
+// Throws Error unless the batch has the number of tensors, shapes and types of the captured one.
+void check_batch(const Recording& recording, const Batch& batch);
+// What no longer looks, or lies in memory, as it did when the step was captured: a parameter or its
+// gradient, as a clause; empty if nothing.
+std::string layout_change(const Recording& recording);
 }
 
 // Runs a schedule of a recorded step on real tensors, inside an arena, at the addresses of a

@@ -24,21 +24,23 @@ class GradientCopies {
     for (const ExternalSource& source : recording.externals) {
       if (source.kind == ExternalSource::Kind::gradient) {
         const at::Tensor& parameter = recording.parameters[static_cast<size_t>(source.position)];
-        copies_.emplace_back(parameter.grad(), parameter.grad().clone());
+        const c10::Storage& storage = parameter.grad().storage();
+        const auto* bytes = static_cast<const char*>(storage.data());
+        copies_.emplace_back(storage, std::vector<char>(bytes, bytes + storage.nbytes()));
       }
     }
   }
   ~GradientCopies() {
-    for (auto& [gradient, copy] : copies_) {
-      detail::cpu_device().copy(gradient.data_ptr(), copy.data_ptr(),
-                                static_cast<int64_t>(gradient.nbytes()));
+    for (auto& [storage, copy] : copies_) {
+      detail::cpu_device().copy(storage.mutable_data(), copy.data(),
+                                static_cast<int64_t>(copy.size()));
     }
   }
   GradientCopies(const GradientCopies&) = delete;
   GradientCopies& operator=(const GradientCopies&) = delete;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+  std::vector<std::pair<c10::Storage, std::vector<char>>> copies_;
 };
 
 }  // namespace

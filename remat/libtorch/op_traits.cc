@@ -10,8 +10,12 @@
 namespace remat::detail {
 namespace {
 
-// The schemas of these ops say nothing of the running statistics they update.
+// The schemas of these ops say nothing of what they write: BatchNorm its running statistics, the
+// backward of an RNN layer the workspace of its forward.
 bool writes_silently(std::string_view op, std::string_view argument) {
+  if (op == "aten::mkldnn_rnn_layer_backward") {
+    return argument == "workspace";
+  }
   const bool statistics = argument == "running_mean" || argument == "running_var";
   return statistics && (op == "aten::native_batch_norm" || op == "aten::cudnn_batch_norm" ||
                         op == "aten::miopen_batch_norm" || op == "aten::_batch_norm_impl_index" ||

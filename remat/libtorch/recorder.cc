@@ -4,6 +4,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/node.h>
 
@@ -14,6 +15,7 @@
 #include "remat/core/error.h"
 #include "remat/core/place.h"
 #include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/reuse_check.h"
 #include "remat/libtorch/scope.h"
 #include "remat/libtorch/tensor_view.h"
 
@@ -41,6 +43,26 @@ bool makes_uninitialised(std::string_view op) {
   return op.starts_with("aten::empty") || op.starts_with("aten::new_empty");
 }
 
+// What empty() makes is filled with this while capturing: if anything else is there when an op
+// first uses it, the host wrote it through a pointer (torch::tensor({1, 2, 3}) does).
+constexpr unsigned char kUnwritten = 0xa5;
+
+bool unwritten(const c10::Storage& storage) {
+  const auto* bytes = static_cast<const unsigned char*>(storage.data());
+  return std::all_of(bytes, bytes + storage.nbytes(),
+                     [](unsigned char byte) { return byte == kUnwritten; });
+}
+
+// Indexing makes a shape that depends on values only where an index is a mask.
+bool indexes_with_numbers(const c10::OperatorHandle& op, Values arguments) {
+  return op.schema().name() == "aten::index" &&
+         std::ranges::none_of(arguments[1].toListRef(), [](const c10::IValue& index) {
+           return index.isTensor() && index.toTensor().defined() &&
+                  (index.toTensor().scalar_type() == at::kBool ||
+                   index.toTensor().scalar_type() == at::kByte);
+         });
+}
+
 // BatchNorm in training changes its running statistics and does not look at them: an effect. In
 // evaluation it reads them.
 bool is_batch_norm(std::string_view op) { return op == "aten::native_batch_norm"; }
@@ -52,6 +74,30 @@ uint64_t digest(const at::Tensor& tensor) {
   return std::hash<std::string_view>{}(
       {static_cast<const char*>(storage.data()), storage.nbytes()});
 }
+
+// Tensors that an op writes, as they are before it. An out= argument that was too small, resize_ and
+// set_ give a tensor other bytes than it had; a replay, whose tensors have fixed places, could not.
+class WrittenTensors {
+ public:
+  void add(const at::Tensor& tensor) {
+    const c10::Storage& storage = tensor.storage();
+    tensors_.push_back({tensor, storage.unsafeGetStorageImpl(), storage.nbytes()});
+  }
+  bool in_place() const {
+    return std::ranges::all_of(tensors_, [](const Written& each) {
+      const c10::Storage& storage = each.tensor.storage();
+      return storage.unsafeGetStorageImpl() == each.storage && storage.nbytes() == each.bytes;
+    });
+  }
+
+ private:
+  struct Written {
+    at::Tensor tensor;
+    const c10::StorageImpl* storage;
+    size_t bytes;
+  };
+  std::vector<Written> tensors_;
+};
 
 // Visits the tensors of some arguments or results with their places.
 template <typename Visit>
@@ -156,20 +202,32 @@ int32_t Recorder::storage_of(const at::Tensor& tensor) {
   // Made outside of any op: a number that became a tensor, or something the function holds.
   // capture() finds out which by comparing two runs.
   const int32_t number = add_storage(tensor);
-  SeenStorage& storage = storages[static_cast<size_t>(number)];
-  storage.name = concat("constant", number);
-  storage.role = Role::buffer;
-  storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
+  take_for_constant(storages[static_cast<size_t>(number)], number, tensor);
   return number;
 }
 
-TensorView Recorder::view_of(const at::Tensor& tensor, const std::string& what) {
+TensorView Recorder::view_of_external(const at::Tensor& tensor) const {
+  const int32_t number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
+  return make_view(tensor, static_cast<StorageId>(number));
+}
+
+TensorView Recorder::view_of_result(const at::Tensor& tensor, const std::string& what) const {
+  require_plain(tensor, "[capture] " + what);
   const auto found = number_of_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == number_of_.end()) {
+  if (found == number_of_.end() || storages[static_cast<size_t>(found->second)].external) {
     throw Error(concat("[capture] ", what, " was not made by an op of the step; expected the result "
                        "of ATen ops on the batch and the parameters"));
   }
   return make_view(tensor, static_cast<StorageId>(found->second));
+}
+
+bool Recorder::keeps_gradient_of(const at::Tensor& leaf) const {
+  const auto found = number_of_.find(leaf.storage().unsafeGetStorageImpl());
+  if (found == number_of_.end()) {
+    return true;
+  }
+  const auto& external = storages[static_cast<size_t>(found->second)].external;
+  return external && external->kind != ExternalSource::Kind::batch;
 }
 
 void Recorder::add_argument(SeenOp& seen, const at::Tensor& tensor, TensorPlace place,
@@ -183,22 +241,24 @@ void Recorder::add_argument(SeenOp& seen, const at::Tensor& tensor, TensorPlace 
   if (shape_only) {
     return;
   }
+  if (storage.uninitialised && !unwritten(tensor.storage())) {
+    ops[static_cast<size_t>(storage.creator)].dropped = true;
+    take_for_constant(storage, number, tensor);
+  }
   if (written) {
     storage.uninitialised = false;
     if (storage.external) {
       storage.external->written = true;
       save_before_write(number);
     }
-    return;
   }
-  if (storage.uninitialised) {
-    // empty(), then written through a pointer: contents that only the host knows.
-    ops[static_cast<size_t>(storage.creator)].dropped = true;
-    storage.uninitialised = false;
-    storage.name = concat("constant", number);
-    storage.role = Role::buffer;
-    storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
-  }
+}
+
+void Recorder::take_for_constant(SeenStorage& storage, int32_t number, const at::Tensor& tensor) {
+  storage.uninitialised = false;
+  storage.name = concat("constant", number);
+  storage.role = Role::buffer;
+  storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
 }
 
 void Recorder::take_arguments(SeenOp& seen, const torch::jit::Stack& stack) {
@@ -209,14 +269,14 @@ void Recorder::take_arguments(SeenOp& seen, const torch::jit::Stack& stack) {
     seen.call.arguments.push_back(without_tensors(argument));
   }
   const bool evaluates = is_batch_norm(name) && !arguments[kBatchNormTraining].toBool();
-  std::vector<int32_t> written;
   visit_tensors(arguments, [&](const at::Tensor& tensor, TensorPlace place) {
     const bool writes = !evaluates && std::ranges::find(traits.written, place.position) !=
                                           traits.written.end();
     add_argument(seen, tensor, place, writes);
     if (writes) {
       const int32_t number = static_cast<int32_t>(seen.call.tensors.back().view.storage);
-      add_once(is_batch_norm(name) ? seen.effects : seen.updates, number);
+      const bool effect = is_batch_norm(name) && storages[static_cast<size_t>(number)].external;
+      add_once(effect ? seen.effects : seen.updates, number);
     }
   });
   for (const TensorArgument& argument : seen.call.tensors) {
@@ -268,6 +328,9 @@ void Recorder::take_results(SeenOp& seen, const torch::jit::Stack& stack) {
     SeenStorage& storage = storages[static_cast<size_t>(number)];
     storage.creator = static_cast<int32_t>(ops.size());
     storage.uninitialised = makes_uninitialised(schema.name());
+    if (storage.uninitialised && storage.bytes > 0) {
+      std::memset(tensor.storage().mutable_data(), kUnwritten, static_cast<size_t>(storage.bytes));
+    }
     seen.creates.push_back(number);
     seen.created.push_back(make_view(tensor, static_cast<StorageId>(number)));
     seen.call.results.push_back(place);
@@ -339,9 +402,12 @@ void Recorder::freed(void* address) {
 
 void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                          torch::jit::Stack& stack) {
-  SeenOp seen{.call = {.op = op, .keys = keys}, .phase = phase_, .scope = layer()};
+  SeenOp seen{.call = {.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()},
+              .phase = phase_, .scope = layer()};
   const std::string& name = op.schema().name();
-  if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape)) {
+  const Values arguments = top(stack, op.schema().arguments().size());
+  if (op.hasTag(at::Tag::data_dependent_output) ||
+      (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_with_numbers(op, arguments))) {
     throw Error(concat("[capture] ", name, in_layer(seen.scope),
                        op.hasTag(at::Tag::dynamic_output_shape)
                            ? " makes a tensor whose shape depends on values"
@@ -349,21 +415,37 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
                        "; a recorded step must compute the same ops for every batch: move it out of "
                        "the loss function or express it with tensors"));
   }
-  take_arguments(seen, stack);
+  WrittenTensors written;
+  std::vector<std::pair<at::Tensor, uint64_t>> digests;
+  const bool changes_view = op.hasTag(at::Tag::inplace_view);  // unsqueeze_: a view like any other
+  if (!changes_view) {
+    take_arguments(seen, stack);
+  }
   seen.random = traits_of(op).random;
   seen.once = !name.starts_with("aten::") && !(seen.updates.empty() && seen.effects.empty());
   if (seen.random) {
     save_generator(seen, stack);
   }
-  std::vector<std::pair<at::Tensor, uint64_t>> digests;
-  if (check_mutation_) {
-    visit_tensors(top(stack, op.schema().arguments().size()), [&](const at::Tensor& tensor,
-                                                                  TensorPlace) {
+  visit_tensors(arguments, [&](const at::Tensor& tensor, TensorPlace place) {
+    if (std::ranges::find(traits_of(op).written, place.position) != traits_of(op).written.end()) {
+      written.add(tensor);
+    }
+    if (checks_.mutation && !changes_view) {
       digests.emplace_back(tensor, digest(tensor));
-    });
-  }
+    }
+  });
+  const std::vector<c10::IValue> kept =
+      checks_.reuse ? arguments.vec() : std::vector<c10::IValue>();
   requests_.clear();
   run_op(op, keys, stack);
+  if (!written.in_place()) {
+    throw Error(concat("[capture] ", name, in_layer(seen.scope),
+                       " gives a tensor another size or storage; expected ops that write into the "
+                       "bytes they find, or make a new tensor"));
+  }
+  if (changes_view) {
+    return;
+  }
   for (const auto& [tensor, before] : digests) {
     const auto number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
     const bool declared = std::ranges::find(seen.updates, number) != seen.updates.end() ||
@@ -379,6 +461,9 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
                               !seen.effects.empty() || seen.random || seen.once;
   if (does_something) {  // not a view
     take_requests(seen);
+    if (checks_.reuse) {
+      check_reuse(seen, storages, kept, top(stack, op.schema().returns().size()));
+    }
     ops.push_back(std::move(seen));
   }
 }
@@ -390,7 +475,7 @@ void Recorder::check_nothing_left() const {
       throw Error(concat("[capture] a result of ", creator.call.op.schema().name(),
                          in_layer(creator.scope), " (", storage.bytes,
                          " bytes) is still held after the step; a recorded step would not renew it: "
-                         "return nothing but the loss from the loss function"));
+                         "keep nothing but the loss"));
     }
   }
 }

@@ -40,17 +40,27 @@ struct SeenOp {
   bool dropped = false;  // found to be needless later
 };
 
+// Debug modes: see CaptureOptions.
+struct RecorderChecks {
+  bool mutation = false;
+  bool reuse = false;
+};
+
 // Sees one run of a training step, op by op and request by request.
 class Recorder final : public OpInterceptor, public AllocationListener {
  public:
-  explicit Recorder(bool check_mutation) : check_mutation_(check_mutation) {}
+  explicit Recorder(RecorderChecks checks) : checks_(checks) {}
   ~Recorder() override { put_back(); }
 
   void add_external(const at::Tensor& tensor, std::string name, Role role, ExternalSource source);
   void begin_backward() { phase_ = Phase::backward; }
 
-  // The tensor as a window onto a storage that was seen; an error names `what` otherwise.
-  TensorView view_of(const at::Tensor& tensor, const std::string& what);
+  // A tensor that was added, as a window onto its storage.
+  TensorView view_of_external(const at::Tensor& tensor) const;
+  // A tensor that the step made; an error names `what` otherwise.
+  TensorView view_of_result(const at::Tensor& tensor, const std::string& what) const;
+  // Whether a tensor that backward gives a gradient lives on after the step.
+  bool keeps_gradient_of(const at::Tensor& leaf) const;
   // Gives externals and generators the contents they had before the run.
   void put_back();
   // Throws if a tensor that an op of the step made is still held by somebody.
@@ -80,10 +90,11 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   void take_arguments(SeenOp& seen, const torch::jit::Stack& stack);
   void take_results(SeenOp& seen, const torch::jit::Stack& stack);
   void take_requests(SeenOp& seen);
+  void take_for_constant(SeenStorage& storage, int32_t number, const at::Tensor& tensor);
   void save_before_write(int32_t storage);
   void save_generator(const SeenOp& seen, const torch::jit::Stack& stack);
 
-  bool check_mutation_;
+  RecorderChecks checks_;
   Phase phase_ = Phase::forward;
   std::unordered_map<const c10::StorageImpl*, int32_t> number_of_;
   std::unordered_map<uint64_t, std::string> scope_of_node_;  // by autograd's sequence number

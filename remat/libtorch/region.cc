@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/libtorch/capture.h"
 #include "remat/libtorch/saved_hooks.h"
 
 namespace remat::detail {
@@ -405,7 +406,9 @@ Region::RecomputedSet Region::rerun() {
 
 void run_region(RegionBody body, std::vector<at::Tensor> inputs, const CheckpointOptions& options,
                 void* result) {
-  if (!c10::AutogradState::get_tls_state().get_grad_mode() || c10::InferenceMode::is_enabled()) {
+  const bool records_nothing = !c10::AutogradState::get_tls_state().get_grad_mode() ||
+                               c10::InferenceMode::is_enabled();
+  if (records_nothing || capturing()) {
     body(inputs, result);
     return;
   }

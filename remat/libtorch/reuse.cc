@@ -60,8 +60,10 @@ bool may_take(const SeenOp& op, size_t created, const TensorArgument& source) {
   if (known != kRowWise.end()) {
     return created == 0 && is_row_wise(*known, op, result, source.place);
   }
-  // Scratch would mean that the kernel is not one pass over the elements.
-  return op.call.op.hasTag(at::Tag::pointwise) && op.workspace_bytes == 0 && !op.random;
+  // Scratch would mean that the kernel is not one pass over the elements; of several results one
+  // could be written before another has read.
+  return op.call.op.hasTag(at::Tag::pointwise) && op.workspace_bytes == 0 && !op.random &&
+         op.creates.size() == 1;
 }
 
 }  // namespace
@@ -69,6 +71,9 @@ bool may_take(const SeenOp& op, size_t created, const TensorArgument& source) {
 std::vector<std::pair<int32_t, int32_t>> reuse_pairs(const SeenOp& op,
                                                      const std::vector<SeenStorage>& storages) {
   std::vector<std::pair<int32_t, int32_t>> pairs;
+  if (!op.updates.empty() || !op.effects.empty()) {
+    return pairs;
+  }
   for (size_t i = 0; i < op.creates.size(); ++i) {
     const int64_t bytes = storages[static_cast<size_t>(op.creates[i])].bytes;
     for (const TensorArgument& source : op.call.tensors) {

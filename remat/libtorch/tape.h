@@ -59,6 +59,7 @@ struct Allocation {
 struct TapeOp {
   c10::OperatorHandle op;
   c10::DispatchKeySet keys = {};             // below autograd
+  bool grad_mode = false;                    // some kernels return more with it (RNN layers)
   std::vector<c10::IValue> arguments = {};   // undefined where tensors go
   std::vector<TensorArgument> tensors = {};
   std::vector<TensorPlace> results = {};     // of the created storages, in the graph's order
@@ -90,7 +91,11 @@ struct Recording {
   std::vector<TapeOp> tape;
   std::vector<ExternalSource> externals;
   std::vector<at::Tensor> parameters;
-  std::vector<TensorView> batch;  // what a batch must look like
+  // What every parameter, the gradient that it had before (if any) and a batch must look like when
+  // the step runs.
+  std::vector<TensorView> parameter_views;
+  std::vector<std::optional<TensorView>> gradients_before;
+  std::vector<TensorView> batch;
 
   TensorView loss;
   // One for each parameter; none where no gradient arrives, or where it is added to the one that

@@ -2,6 +2,7 @@
 #include "remat/libtorch/tape_difference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "remat/core/error.h"
@@ -22,6 +23,12 @@ bool holds_tensors(const c10::IValue& value) {
   return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
 }
 
+// As ==, but a NaN that stays a NaN is no difference.
+bool same_constant(const c10::IValue& x, const c10::IValue& y) {
+  return x == y || (x.isDouble() && y.isDouble() && std::isnan(x.toDouble()) &&
+                    std::isnan(y.toDouble()));
+}
+
 std::string sizes_text(const TensorView& view) {
   return concat(c10::IntArrayRef(view.sizes), " of ", c10::toString(view.dtype));
 }
@@ -34,7 +41,7 @@ std::string difference_of(const SeenOp& a, const SeenOp& b, size_t number) {
   for (size_t i = 0; i < a.call.arguments.size(); ++i) {
     const c10::IValue& x = a.call.arguments[i];
     const c10::IValue& y = b.call.arguments[i];
-    if (holds_tensors(x) != holds_tensors(y) || (!holds_tensors(x) && x != y)) {
+    if (holds_tensors(x) != holds_tensors(y) || (!holds_tensors(x) && !same_constant(x, y))) {
       return concat(op_text(a, number), ": argument '", schema.arguments()[i].name(), "' was ", x,
                     " in one call and ", y, " in another");
     }
@@ -60,15 +67,22 @@ std::string value_text(const at::Tensor& tensor, const char* otherwise) {
   return tensor.numel() == 1 && !tensor.is_complex() ? concat(tensor.item().toDouble()) : otherwise;
 }
 
-const SeenOp& reader_of(const Recorder& recorder, size_t storage, size_t& number) {
+const SeenOp& user_of(const Recorder& recorder, size_t storage, size_t& number) {
+  const auto among = [storage](const std::vector<int32_t>& storages) {
+    return std::ranges::find(storages, static_cast<int32_t>(storage)) != storages.end();
+  };
   const auto op = std::ranges::find_if(recorder.ops, [&](const SeenOp& each) {
-    return std::ranges::find(each.reads, static_cast<int32_t>(storage)) != each.reads.end();
+    return among(each.reads) || among(each.updates);
   });
   number = static_cast<size_t>(op - recorder.ops.begin());
   return op != recorder.ops.end() ? *op : recorder.ops.back();
 }
 
 std::string difference_of_constants(const Recorder& first, const Recorder& second) {
+  if (first.storages.size() != second.storages.size()) {
+    return concat("its end: ", first.storages.size(), " storages were used in one call and ",
+                  second.storages.size(), " in another");
+  }
   for (size_t i = 0; i < first.storages.size(); ++i) {
     const auto& x = first.storages[i].external;
     const auto& y = second.storages[i].external;
@@ -82,12 +96,12 @@ std::string difference_of_constants(const Recorder& first, const Recorder& secon
     const bool same_storage = x->tensor.storage().is_alias_of(y->tensor.storage());
     size_t number = 0;
     if (!same_storage && (x->written || y->written)) {
-      const SeenOp& op = reader_of(first, i, number);
+      const SeenOp& op = user_of(first, i, number);
       return concat(op_text(op, number), ": changes a tensor that was made on the host");
     }
     if (!same_storage && std::memcmp(x->tensor.storage().data(), y->tensor.storage().data(),
                                      static_cast<size_t>(first.storages[i].bytes)) != 0) {
-      const SeenOp& op = reader_of(first, i, number);
+      const SeenOp& op = user_of(first, i, number);
       return concat(op_text(op, number), ": a value made on the host was ",
                     value_text(x->tensor, "one"), " in one call and ",
                     value_text(y->tensor, "another"), " in another");

@@ -11,6 +11,7 @@ namespace remat::detail {
 void require_plain(const at::Tensor& tensor, const std::string& what) {
   const char* found = !tensor.device().is_cpu()          ? "on another device than the CPU"
                       : tensor.layout() != at::kStrided  ? "sparse, or of another layout than strided"
+                      : tensor.is_nested()               ? "nested"
                       : tensor.is_quantized()            ? "quantized"
                       : tensor.is_conj()                 ? "lazily conjugated"
                       : tensor.is_neg()                  ? "lazily negated"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/libtorch/training_step.h"
 
+#include <ATen/autocast_mode.h>
+
 #include <algorithm>
 
 #include "remat/core/error.h"
@@ -18,6 +20,8 @@ using detail::concat;
 // What a recording and its plan are valid for.
 struct Conditions {
   std::vector<bool> has_gradient = {};  // by parameter, before the step
+  std::vector<bool> requires_gradient = {};
+  std::optional<at::ScalarType> autocast = {};  // where the caller has it on
   int threads = 0;
   bool operator==(const Conditions&) const = default;
 };
@@ -100,6 +104,7 @@ std::unique_ptr<Variant> TrainingStep::Implementation::make_variant(Conditions c
                                                                     const Batch& batch) {
   auto variant = std::make_unique<Variant>();
   variant->conditions = std::move(conditions);
+  variant->report.budget_bytes = options_.budget_bytes;
   int64_t start = detail::cpu_device().now_ns();
   variant->recording = std::make_unique<const Recording>(
       capture(loss_of_, batch, parameters_, {.buffers = buffers_}));
@@ -131,9 +136,17 @@ Variant& TrainingStep::Implementation::variant_for(const Batch& batch) {
   Conditions now{.threads = detail::cpu_device().thread_count()};
   for (const at::Tensor& parameter : parameters_) {
     now.has_gradient.push_back(parameter.grad().defined());
+    now.requires_gradient.push_back(parameter.requires_grad());
   }
-  const auto known = std::ranges::find_if(
-      variants_, [&](const auto& variant) { return variant->conditions == now; });
+  if (at::autocast::is_autocast_enabled(at::kCPU)) {
+    now.autocast = at::autocast::get_autocast_dtype(at::kCPU);
+  }
+  if (!variants_.empty()) {
+    detail::check_batch(*variants_.front()->recording, batch);
+  }
+  const auto known = std::ranges::find_if(variants_, [&](const auto& variant) {
+    return variant->conditions == now && detail::layout_change(*variant->recording).empty();
+  });
   if (known != variants_.end()) {
     return **known;
   }
@@ -143,7 +156,8 @@ Variant& TrainingStep::Implementation::variant_for(const Batch& batch) {
                                      variants_.back()->conditions.threads, " threads, now with ",
                                      now.threads)
                             : "the step is captured and measured again: other gradients exist "
-                              "before it than before");
+                              "before it than before, or lie elsewhere in memory, or other "
+                              "parameters require one, or autocast was switched");
   }
   variants_.push_back(make_variant(std::move(now), batch));
   return *variants_.back();
@@ -159,7 +173,7 @@ at::Tensor TrainingStep::Implementation::run(const Batch& batch) {
       parameters_[i].mutable_grad() = result.gradients[i];
     }
   }
-  const StepCounts& counts = variant.execution->counts();
+  const StepCounts& counts = variant.report.counts = variant.execution->counts();
   if (counts.outside_allocations > 0 && options_.notice) {
     options_.notice(concat(counts.outside_allocations, " requests for ",
                            format_bytes(counts.outside_bytes),
@@ -188,7 +202,6 @@ StepReport TrainingStep::report() const {
   report.eager_peak_bytes = variant.recording->eager_peak_bytes;
   report.floor_bytes = std::min(floor(variant.graph).bytes, variant.plan.peak_bytes);
   report.predicted_peak_bytes = simulation.peak_bytes;
-  report.counts = variant.execution->counts();
   report.measured_peak_bytes = report.counts.peak_bytes;
   report.arena_bytes = variant.placement.arena_bytes;
   report.external_bytes = variant.graph.external_bytes();

@@ -60,8 +60,13 @@ struct StepReport {
 //
 // The first call captures, measures and plans; it needs the memory of the plain step. So does the
 // first call after something that a plan depends on has changed: which gradients exist before the
-// step (they are added to), and the number of threads. Gradients are ordinary tensors; dropping
-// them between steps (zero_grad's default) saves a copy and their memory.
+// step (they are added to), how parameters and gradients lie in memory, which parameters require a
+// gradient, autocast, and the number of threads. Gradients are ordinary tensors; dropping them
+// between steps (zero_grad's default) saves a copy and their memory.
+//
+// The loss function is called by capture only. What it does besides ATen ops is not seen, and what
+// decides its course (eval() instead of train(), a tensor it holds that is replaced by another) must
+// stay as it was: make a new TrainingStep where it does not.
 //
 // Throws Error where capture does, where the budget is below the floor, and where a batch has other
 // shapes than the first. A step that fails leaves parameters, buffers and generators as they were.

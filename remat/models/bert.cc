@@ -7,7 +7,7 @@
 namespace remat::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-12;
+constexpr double kBertNormEpsilon = 1e-12;
 
 TransformerLayerOptions layer_options(const BertOptions& options) {
   return {.attention = {.width = options.width,
@@ -16,7 +16,7 @@ TransformerLayerOptions layer_options(const BertOptions& options) {
                         .dropout = options.attention_dropout},
           .norm_first = false,
           .dropout = options.dropout,
-          .norm_epsilon = kNormEpsilon};
+          .norm_epsilon = kBertNormEpsilon};
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ BertImpl::BertImpl(const BertOptions& options) : dropout_(options.dropout) {
   token = register_module("token", torch::nn::Embedding(options.vocabulary, width));
   position_ = register_module("position", torch::nn::Embedding(options.context, width));
   segment_ = register_module("segment", torch::nn::Embedding(2, width));
-  norm_ = register_module("norm", layer_norm(width, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(width, kBertNormEpsilon));
   for (int64_t i = 0; i < options.layers; ++i) {
     layers_.push_back(
         register_module(detail::concat("layer", i), TransformerLayer(layer_options(options))));
@@ -57,7 +57,7 @@ at::Tensor BertImpl::pool(const at::Tensor& encoded) {
 BertPretrainingImpl::BertPretrainingImpl(const BertOptions& options) {
   bert_ = register_module("bert", Bert(options));
   transform_ = register_module("transform", torch::nn::Linear(options.width, options.width));
-  norm_ = register_module("norm", layer_norm(options.width, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(options.width, kBertNormEpsilon));
   follows_ = register_module("follows", torch::nn::Linear(options.width, 2));
   word_bias_ = register_parameter("word_bias", torch::zeros({options.vocabulary}));
   initialise_normal(*transform_);

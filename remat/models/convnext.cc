@@ -10,14 +10,14 @@
 namespace remat::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
+constexpr double kConvNeXtNormEpsilon = 1e-6;
 constexpr double kInitialLayerScale = 1e-6;
 
 // LayerNorm over the channels of [batch, channels, height, width].
 class ChannelNormImpl : public torch::nn::Module {
  public:
   explicit ChannelNormImpl(int64_t channels)
-      : norm_(register_module("norm", layer_norm(channels, kNormEpsilon))) {}
+      : norm_(register_module("norm", layer_norm(channels, kConvNeXtNormEpsilon))) {}
 
   at::Tensor forward(const at::Tensor& x) {
     return norm_->forward(x.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
@@ -47,7 +47,7 @@ ConvNextBlockImpl::ConvNextBlockImpl(int64_t channels, double drop) : drop_(drop
       "depthwise",
       torch::nn::Conv2d(
           torch::nn::Conv2dOptions(channels, channels, 7).padding(3).groups(channels)));
-  norm_ = register_module("norm", layer_norm(channels, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(channels, kConvNeXtNormEpsilon));
   feed_forward_ = register_module("feed_forward", FeedForward(channels, 4 * channels));
   layer_scale_ = register_parameter("layer_scale", torch::full({channels}, kInitialLayerScale));
 }
@@ -79,7 +79,7 @@ ConvNextImpl::ConvNextImpl(const ConvNextOptions& options) {
     }
     channels *= 2;
   }
-  norm_ = register_module("norm", layer_norm(channels / 2, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(channels / 2, kConvNeXtNormEpsilon));
   classifier_ = register_module("classifier", torch::nn::Linear(channels / 2, options.classes));
   initialise_normal(*this);
 }

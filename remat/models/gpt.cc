@@ -9,7 +9,7 @@
 namespace remat::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
+constexpr double kGptNormEpsilon = 1e-5;
 
 TransformerLayerOptions layer_options(const GptOptions& options) {
   return {.attention = {.width = options.width,
@@ -18,7 +18,7 @@ TransformerLayerOptions layer_options(const GptOptions& options) {
                         .fused = options.fused_attention,
                         .dropout = options.attention_dropout},
           .dropout = options.dropout,
-          .norm_epsilon = kNormEpsilon,
+          .norm_epsilon = kGptNormEpsilon,
           .gelu = "tanh"};
 }
 
@@ -33,7 +33,7 @@ GptImpl::GptImpl(const GptOptions& options)
     layers_.push_back(
         register_module(detail::concat("layer", i), TransformerLayer(layer_options(options))));
   }
-  norm_ = register_module("norm", layer_norm(options.width, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(options.width, kGptNormEpsilon));
   initialise_normal(*this);
   // Residual branches are scaled down with depth, so that their sum keeps its variance.
   const double residual = kInitialDeviation / std::sqrt(2.0 * static_cast<double>(options.layers));

@@ -8,14 +8,14 @@
 namespace remat::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
+constexpr double kMixerNormEpsilon = 1e-6;
 
 }  // namespace
 
 MixerLayerImpl::MixerLayerImpl(int64_t tokens, int64_t width) {
-  norm1_ = register_module("norm1", layer_norm(width, kNormEpsilon));
+  norm1_ = register_module("norm1", layer_norm(width, kMixerNormEpsilon));
   mix_tokens_ = register_module("mix_tokens", FeedForward(tokens, width / 2));
-  norm2_ = register_module("norm2", layer_norm(width, kNormEpsilon));
+  norm2_ = register_module("norm2", layer_norm(width, kMixerNormEpsilon));
   mix_channels_ = register_module("mix_channels", FeedForward(width, 4 * width));
 }
 
@@ -35,7 +35,7 @@ MlpMixerImpl::MlpMixerImpl(const MlpMixerOptions& options) {
     layers_.push_back(
         register_module(detail::concat("layer", i), MixerLayer(side * side, options.width)));
   }
-  norm_ = register_module("norm", layer_norm(options.width, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(options.width, kMixerNormEpsilon));
   classifier_ = register_module("classifier", torch::nn::Linear(options.width, options.classes));
   initialise_normal(*this);
 }

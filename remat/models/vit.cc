@@ -7,7 +7,7 @@
 namespace remat::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
+constexpr double kVitNormEpsilon = 1e-6;
 
 }  // namespace
 
@@ -25,9 +25,9 @@ VitImpl::VitImpl(const VitOptions& options) {
         detail::concat("layer", i),
         TransformerLayer(TransformerLayerOptions{
             .attention = {.width = width, .heads = options.heads, .fused = options.fused_attention},
-            .norm_epsilon = kNormEpsilon})));
+            .norm_epsilon = kVitNormEpsilon})));
   }
-  norm_ = register_module("norm", layer_norm(width, kNormEpsilon));
+  norm_ = register_module("norm", layer_norm(width, kVitNormEpsilon));
   classifier_ = register_module("classifier", torch::nn::Linear(width, options.classes));
   initialise_normal(*this);
 }

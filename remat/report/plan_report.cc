@@ -9,25 +9,11 @@
 #include "remat/core/place.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
+#include "remat/report/numbers.h"
 #include "remat/report/table.h"
 
 namespace remat {
 namespace {
-
-std::string op_label(const Graph& graph, OpId id) {
-  if (graph.ops.empty()) return "no op";
-  const Op& op = graph.op(id);
-  return fmt::format("{} {}", op.scope.empty() ? op.name : op.scope + "/" + op.name,
-                     name(op.phase));
-}
-
-double percent(int64_t part, int64_t whole) {
-  return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-std::string share(int64_t part, int64_t whole) {
-  return fmt::format("{:.1f} %", percent(part, whole));
-}
 
 // Rounded up, so that the text, typed in as a budget, is enough.
 std::string enough_bytes(int64_t bytes) {
@@ -177,7 +163,11 @@ std::string infeasible_message(const PlanReport& report) {
     return fmt::format("budget {} is below the floor of {} (set by {}); raise --budget", sizes.less,
                        sizes.more, report.floor_op);
   }
-  const Sizes sizes = told_apart(report.budget_bytes, report.peak_bytes);
+  // With `placed`, live bytes may fit where addresses do not.
+  const int64_t reached = report.peak_bytes > report.budget_bytes
+                              ? report.peak_bytes
+                              : report.external_bytes + report.arena_bytes;
+  const Sizes sizes = told_apart(report.budget_bytes, reached);
   return fmt::format(
       "{} reaches {}, above the budget of {}; the floor is {} (set by {}): raise --budget or use "
       "--strategy auto",

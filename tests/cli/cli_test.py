@@ -204,7 +204,8 @@ class GraphFileTest(CliTest):
     def test_files_that_cannot_be_read_are_named(self):
         for path, error in [("missing", "No such file or directory"), ("/", "Is a directory"),
                             ("net/x", "Not a directory")]:
-            self.assertEqual(self.error_for(path), f"cannot read {path}: {error}")
+            # A short name might have meant a model: the error goes on about those.
+            self.assertEqual(self.error_for(path).split(";")[0], f"cannot read {path}: {error}")
         directory = os.open("/", os.O_RDONLY)
         self.addCleanup(os.close, directory)
         self.assertEqual(self.error_for("-", stdin=directory),
