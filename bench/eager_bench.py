@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixed cost of a checkpointed region: remat beside torch.utils.checkpoint (non-reentrant).
 
-Usage: python bench/eager_bench.py build/bin/eager_bench
+Usage: python bench/eager_bench.py build/bin/eager_bench [side depth]
 
-Both sides run sin(x * w) on 4 x 4 tensors, forward and backward, on one thread. The two programs
-take turns; each figure is the median over the turns, in CPU time of the thread, so that other
-programs on the machine do not count. The fixed cost of a region is the time with a checkpoint minus
-the time without.
+Both sides run sin(x * w), `depth` (1) times over, on side x side (4 x 4) tensors, forward and
+backward, on one thread. The two programs take turns; each figure is the median over the turns, in
+CPU time of the thread, so that other programs on the machine do not count. The fixed cost of a
+region is the time with a checkpoint minus the time without.
 """
 
 import json
@@ -23,13 +23,15 @@ ROUNDS = 15
 TURNS = 5
 
 
-def python_turn():
+def python_turn(side, depth):
     """Microseconds per step: (plain, checkpointed)."""
-    x = torch.randn(4, 4, requires_grad=True)
-    w = torch.randn(4, 4, requires_grad=True)
+    x = torch.randn(side, side, requires_grad=True)
+    w = torch.randn(side, side, requires_grad=True)
 
     def region(a):
-        return torch.sin(a * w)
+        for _ in range(depth):
+            a = torch.sin(a * w)
+        return a
 
     def per_step(forward):
         start = time.thread_time()
@@ -45,18 +47,19 @@ def python_turn():
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 4):
         sys.exit(__doc__)
+    side, depth = (int(a) for a in sys.argv[2:] or ("4", "1"))
     torch.set_num_threads(1)
     rows = {"remat::checkpoint": [], "remat, no early stop": [], "torch.utils.checkpoint": []}
     for _ in range(TURNS):
         out = subprocess.run(
-            [sys.argv[1], "overhead"], check=True, capture_output=True, text=True
+            [sys.argv[1], "overhead", str(side), str(depth)], check=True, capture_output=True, text=True
         ).stdout
         cpp = json.loads(out)
         rows["remat::checkpoint"].append((cpp["plain_us"], cpp["checkpoint_us"]))
         rows["remat, no early stop"].append((cpp["plain_us"], cpp["no_early_stop_us"]))
-        rows["torch.utils.checkpoint"].append(python_turn())
+        rows["torch.utils.checkpoint"].append(python_turn(side, depth))
     print("| region | plain µs | checkpointed µs | fixed cost µs |")
     print("|---|---:|---:|---:|")
     cost = {}

@@ -140,7 +140,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--moves", arguments->options.max_moves,
-                   "Orders a search may look at; the clock is not looked at then")
+                   "Orders a search may look at; the time is not looked at then")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   command->add_option("--seed", arguments->options.seed, "Of the search: same seed, same plan")

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "remat/core/deadline.h"
 #include "remat/core/dependences.h"
 #include "remat/core/linear_model.h"
 #include "remat/core/operands.h"
@@ -123,10 +122,9 @@ int64_t lasting_bytes(const Graph& graph, const Dependences& dependences,
 
 }  // namespace
 
-std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes,
+std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                            const BoundOptions& options) {
   if (graph.ops.empty()) return 0;
-  const Deadline deadline(options.time_limit_seconds);
   if (lower_bound_peak_bytes(graph) > budget_bytes) return std::nullopt;
   int64_t once_ns = 0;
   for (const Op& op : graph.ops) once_ns += op.time_ns;
@@ -138,11 +136,14 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   int64_t extra_ns = 0;
   const size_t most = std::min(chain.size(), static_cast<size_t>(std::max(0, options.max_cuts)));
   for (size_t count = 1;
-       count <= most && !deadline.passed() && !attains(options.enough_ns, once_ns + extra_ns);
+       count <= most && !effort.exhausted() && !attains(options.enough_ns, once_ns + extra_ns);
        count = count == most ? most + 1 : std::min(most, count * 2)) {
     const WindowModel model(graph, dependences, spread(chain, excess, count), budget_bytes);
     const double share = count == most ? 1.0 : 0.5;
-    const WindowModel::Answer answer = model.solve(deadline.left_seconds() * share);
+    Effort part = effort.part(effort.left_seconds() * share);
+    const int64_t before_ns = part.left_ns();
+    const WindowModel::Answer answer = model.solve(part, options.enough_ns - once_ns);
+    effort.spend(before_ns - part.left_ns());
     if (answer.infeasible) return std::nullopt;
     extra_ns = std::max(extra_ns, answer.least_extra_ns);
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 
 namespace remat {
@@ -15,15 +16,14 @@ namespace remat {
 // The bound on time is the minimum of a relaxation that every plan satisfies (window_model.h, with
 // the proof), for a chain of dependent ops as cuts.
 struct BoundOptions {
-  double time_limit_seconds = 1.0;
   int max_cuts = 12;
   int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
 };
 
 // A lower bound on the time of every plan whose peak is within the budget; at least the time of
-// running every op once. None: it is proven that there is no such plan. Without a solver, or when
-// the time is up, the trivial bound.
-std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes,
+// running every op once. None: it is proven that there is no such plan. Without a solver, or without
+// effort, the trivial bound.
+std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                            const BoundOptions& options = {});
 
 // Whether a time is as good as a bound: they differ by less than 0.002 %, twice what the solver's

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// The lowest peak we know how to reach: the lowest of all constructions, and of the given order,
+// lowered further by a search whose budget is always a little less than what it has reached.
+
 #include <algorithm>
 #include <utility>
 
+#include "remat/core/bound.h"
+#include "remat/core/low_order.h"
 #include "remat/core/order_search.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
@@ -11,14 +17,21 @@
 namespace remat {
 namespace {
 
-// recompute_all is quadratic; "does it fit at all" is the first question and must not wait for it.
+// "Does it fit at all" is the first question and must not wait for what is quadratic.
 constexpr int64_t kMaxRuns = 300'000;
-constexpr int64_t kWork = 30'000'000;  // of OrderCost: about a tenth of a second
+constexpr int64_t kMostRunsPerOp = 20;
+constexpr size_t kLargestForAll = 6'000;
+constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms at most
+constexpr int64_t kWorkPerOpSquared = 200;  // small graphs need fewer orders, and these are shorter
+constexpr int64_t kLargestForSmall = 245;  // where the two meet
+constexpr int64_t kMoves = 300;        // of ops, in each attempt to get lower
 
-Plan lowest_construction(const Graph& graph) {
+Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
   Plan lowest = plan_keep_all(graph, {});
   const auto consider = [&](Plan candidate) {
-    if (candidate.peak_bytes < lowest.peak_bytes) lowest = std::move(candidate);
+    if (candidate.peak_bytes >= lowest.peak_bytes) return;
+    if (keep_order && !keeps_order(graph, candidate.order)) return;
+    lowest = std::move(candidate);
   };
   consider(plan_recompute_all(graph, {.max_runs = kMaxRuns}));
   consider(plan_selective(graph, {}));
@@ -26,18 +39,27 @@ Plan lowest_construction(const Graph& graph) {
   for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= 4) {
     consider(plan_every_k(graph, {.every_k = k}));
   }
+  if (graph.ops.size() > kLargestForAll) return lowest;
+  const int64_t most_runs = kMostRunsPerOp * static_cast<int64_t>(graph.ops.size());
+  consider(plan_mutwo(graph, {.budget_bytes = least_bytes, .max_runs = most_runs}));
   return lowest;
 }
 
 // Repairs the order for lower and lower budgets: large steps first, then smaller ones. A repair that
 // does not reach its budget has often lowered the peak all the same.
-std::vector<OpId> lower(const Graph& graph, const Plan& from) {
-  OrderSearch search(graph, {.limits = {.work = kWork}});
-  OrderSearch::Found best = search.start(from.order);
+std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
+                          int64_t least_bytes) {
+  const int64_t ops = static_cast<int64_t>(graph.ops.size());
+  const int64_t work = ops < kLargestForSmall ? kWorkPerOpSquared * ops * ops : kWork;
+  OrderSearch search(graph, {.keep_order = !move_ops, .limits = {.work = work}});
+  OrderSearch::Found best = search.start(std::move(from));
   for (double step = 0.6; step > 0.002 && !search.exhausted();) {
     const int64_t peak = best.cost.peak_bytes;
-    search.set_budget(peak - std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak))));
+    if (peak <= least_bytes) break;
+    const int64_t less = std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
+    search.set_budget(std::max(peak - less, least_bytes));
     OrderSearch::Found trial = search.start(best.order);
+    search.reorder(trial, kMoves);
     search.repair(trial);
     if (trial.cost.peak_bytes < peak) {
       best = std::move(trial);
@@ -45,20 +67,31 @@ std::vector<OpId> lower(const Graph& graph, const Plan& from) {
       step /= 2;
     }
   }
-  return best.order;
+  return std::move(best.order);
 }
 
 }  // namespace
 
-Plan plan_for_floor(const Graph& graph) {
-  Plan lowest = lowest_construction(graph);
+Plan plan_for_floor(const Graph& graph, bool keep_order) {
+  const int64_t least = lower_bound_peak_bytes(graph);
+  Plan lowest = lowest_construction(graph, keep_order, least);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
   // lower peak would not end.
   if (graph.ops.empty()) return lowest;
-  // A search on a very long order would only use up its work.
-  if (lowest.order.size() > 20 * graph.ops.size()) return lowest;
-  Plan lowered = make_plan(graph, lowest.strategy, lower(graph, lowest), kNoBudget);
-  return lowered.peak_bytes < lowest.peak_bytes ? lowered : lowest;
+  const size_t longest = static_cast<size_t>(kMostRunsPerOp) * graph.ops.size();
+  const auto consider = [&](std::vector<OpId> from, bool move_ops) {
+    // A search on a very long order would only use up its work.
+    if (from.size() > longest) return;
+    Plan plan = make_plan(graph, lowest.strategy, lowered(graph, std::move(from), move_ops, least),
+                          kNoBudget);
+    if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
+  };
+  consider(lowest.order, false);
+  if (keep_order) return lowest;
+  consider(given_order(graph), true);
+  consider(low_peak_order(graph), true);
+  consider(lowest.order, true);
+  return lowest;
 }
 
 Floor floor(const Graph& graph) {

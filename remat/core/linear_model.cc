@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/linear_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 
-#include "remat/core/deadline.h"
 #include "remat/core/error.h"
 
 #ifdef REMAT_WITH_HIGHS
@@ -42,10 +42,40 @@ struct Destroy {
   void operator()(void* highs) const { Highs_destroy(highs); }
 };
 
-// The solver's own time limit is looked at too rarely: twice the limit was seen to pass.
-void interrupt_if_late(int, const char*, const HighsCallbackDataOut*, HighsCallbackDataIn* in,
-                       void* deadline) {
-  if (in != nullptr) in->user_interrupt = static_cast<const Deadline*>(deadline)->passed() ? 1 : 0;
+// What the solver has done, in terms of the model: a simplex iteration and a round of cuts take time
+// in proportion to them. Measured on window models of 1,000 to 20,000 terms, within a factor of three.
+struct Progress {
+  static constexpr double kNsPerIteration = 15;  // and term
+  static constexpr double kNsPerRound = 2'500;   // and term
+  static constexpr double kNsToStart = 2'000;    // and term: presolving
+
+  double terms = 0;
+  int64_t rounds = 0;
+  int64_t iterations = 0;
+  double enough = std::numeric_limits<double>::infinity();
+  Effort* effort = nullptr;
+
+  int64_t ns() const {
+    return static_cast<int64_t>(terms * (kNsToStart + kNsPerIteration * static_cast<double>(iterations) +
+                                         kNsPerRound * static_cast<double>(rounds)));
+  }
+};
+
+// The solver has limits of time and of nodes; neither is the same on every machine and small enough.
+void interrupt_if_enough(int kind, const char*, const HighsCallbackDataOut* out,
+                         HighsCallbackDataIn* in, void* data) {
+  Progress& progress = *static_cast<Progress*>(data);
+  if (kind == kHighsCallbackMipInterrupt) {
+    ++progress.rounds;
+    progress.iterations = std::max(progress.iterations, out->mip_total_lp_iterations);
+  } else {
+    progress.iterations = std::max<int64_t>(
+        progress.iterations, std::max(out->simplex_iteration_count, out->ipm_iteration_count));
+  }
+  if (in == nullptr) return;
+  const bool proven = kind == kHighsCallbackMipInterrupt && out->mip_dual_bound >= progress.enough;
+  const bool spent = progress.ns() >= progress.effort->left_ns() || progress.effort->out_of_cpu();
+  in->user_interrupt = proven || spent ? 1 : 0;
 }
 
 double info(const void* highs, const char* name) {
@@ -58,19 +88,21 @@ double info(const void* highs, const char* name) {
 
 bool has_solver() { return true; }
 
-Solution LinearModel::solve(const SolveOptions& options) const {
+Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
   static_assert(std::is_same_v<HighsInt, int>);
-  const std::unique_ptr<void, Destroy> highs(Highs_create());
   Solution solution;
   solution.lower_bound = -std::numeric_limits<double>::infinity();
+  Progress progress{.terms = static_cast<double>(term_count()),
+                    .enough = options.enough,
+                    .effort = &effort};
+  if (progress.ns() >= effort.left_ns()) return solution;
+  const std::unique_ptr<void, Destroy> highs(Highs_create());
   Highs_setBoolOptionValue(highs.get(), "output_flag", 0);
   Highs_setIntOptionValue(highs.get(), "threads", 1);
   Highs_setStringOptionValue(highs.get(), "parallel", "off");
-  Highs_setDoubleOptionValue(highs.get(), "time_limit", options.time_limit_seconds);
   Highs_setDoubleOptionValue(highs.get(), "mip_rel_gap", 0);
   Highs_setDoubleOptionValue(highs.get(), "mip_abs_gap", options.gap);
-  Deadline deadline(options.time_limit_seconds);
-  Highs_setCallback(highs.get(), interrupt_if_late, &deadline);
+  Highs_setCallback(highs.get(), interrupt_if_enough, &progress);
   for (const HighsInt kind :
        {kHighsCallbackSimplexInterrupt, kHighsCallbackIpmInterrupt, kHighsCallbackMipInterrupt}) {
     Highs_startCallback(highs.get(), kind);
@@ -92,7 +124,9 @@ Solution LinearModel::solve(const SolveOptions& options) const {
     Highs_setSparseSolution(highs.get(), static_cast<int>(variables.size()), variables.data(),
                             values.data());
   }
-  if (Highs_run(highs.get()) == kHighsStatusError) return solution;
+  const HighsInt ran = Highs_run(highs.get());
+  effort.spend(progress.ns());
+  if (ran == kHighsStatusError) return solution;
 
   const HighsInt status = Highs_getModelStatus(highs.get());
   if (status == kHighsModelStatusInfeasible) {
@@ -123,7 +157,7 @@ Solution LinearModel::solve(const SolveOptions& options) const {
 
 bool has_solver() { return false; }
 
-Solution LinearModel::solve(const SolveOptions&) const {
+Solution LinearModel::solve(const SolveOptions&, Effort&) const {
   Solution solution;
   solution.lower_bound = -std::numeric_limits<double>::infinity();
   return solution;

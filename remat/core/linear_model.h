@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
+
+#include "remat/core/effort.h"
 
 namespace remat {
 
@@ -24,18 +27,18 @@ struct Setting {
 };
 
 struct SolveOptions {
-  double time_limit_seconds = 1.0;
   std::span<const Setting> start = {};  // where to start from; the solver fills in the others
   double gap = 1e-6;                    // a point this close to the lower bound will do
   bool relaxed = false;                 // drop the integrality: a linear program
+  double enough = std::numeric_limits<double>::infinity();  // a lower bound that high ends the work
 };
 
 struct Solution {
   enum class Status : uint8_t {
     optimal,     // `values` are the best there are, up to the solver's tolerances
-    feasible,    // `values` are feasible; the time limit was reached
+    feasible,    // `values` are feasible; the effort was used up
     infeasible,  // the solver has shown that there are none
-    unknown,     // the time limit was reached, or there is no solver
+    unknown,     // the effort was used up, or there is no solver
   };
   Status status = Status::unknown;
   std::vector<double> values;  // empty unless optimal or feasible
@@ -55,8 +58,9 @@ class LinearModel {
   int32_t variable_count() const { return static_cast<int32_t>(cost_.size()); }
   int64_t term_count() const { return static_cast<int64_t>(term_variable_.size()); }
 
-  // Deterministic unless the time limit is reached: one thread, fixed seed. Never prints.
-  Solution solve(const SolveOptions& options) const;
+  // Spends from the effort, by iterations and rounds of the solver. Deterministic: one thread, fixed
+  // seed, no clock. Never prints.
+  Solution solve(const SolveOptions& options, Effort& effort) const;
 
  private:
   std::vector<double> cost_, lower_, upper_;  // by variable

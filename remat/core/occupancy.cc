@@ -78,6 +78,26 @@ int64_t Occupancy::lowest_fit(std::span<const Part> parts, int64_t limit) {
   return offset;
 }
 
+int64_t Occupancy::highest_fit(std::span<const Part> parts, int64_t limit) {
+  cursors_.clear();
+  for (const Part& part : parts) collect(part);
+  int64_t offset = limit;
+  for (size_t quiet = 0, c = 0; quiet < cursors_.size() && offset >= 0; ++quiet) {
+    Cursor& cursor = cursors_[c];
+    const auto& intervals = cursor.set->intervals();
+    const int64_t before = offset;
+    while (cursor.next < intervals.size()) {
+      const auto& [begin, end] = intervals[intervals.size() - 1 - cursor.next];
+      if (end <= offset) break;
+      offset = std::min(offset, begin - cursor.size);
+      ++cursor.next;
+    }
+    if (offset != before) quiet = 0;
+    if (++c == cursors_.size()) c = 0;
+  }
+  return offset;
+}
+
 void Occupancy::insert(std::span<const Part> parts, int64_t offset) {
   for (const Part& part : parts) insert(part, offset);
 }

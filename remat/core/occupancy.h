@@ -38,6 +38,8 @@ class Occupancy {
 
   // The lowest offset where all parts fit; some number above `limit` if there is none up to it.
   int64_t lowest_fit(std::span<const Part> parts, int64_t limit);
+  // The highest offset up to `limit` where all parts fit; some negative number if there is none.
+  int64_t highest_fit(std::span<const Part> parts, int64_t limit);
   void insert(std::span<const Part> parts, int64_t offset);
   void clear();
 
@@ -46,7 +48,7 @@ class Occupancy {
     IntervalSet touched;
     IntervalSet filled;
   };
-  // A set that the item must avoid, read upwards.
+  // A set that the item must avoid, and how many of its intervals were read, from below or above.
   struct Cursor {
     const IntervalSet* set;
     size_t next;

@@ -30,11 +30,11 @@ double OrderSearch::energy(const OrderCost::Result& cost, double weight) const {
          weight * cost.overflow / (static_cast<double>(settings_.budget_bytes) + 1);
 }
 
-// Inserts the op that makes something the op at a random position uses, at most a little before it;
-// an in-place op brings the ops that make what it overwrites. False if there is nothing to insert.
+// Inserts the op that makes something the op at a random position uses, or an output at the end, at
+// most a little before it; an in-place op brings the ops that make what it overwrites. False if there is nothing to insert.
 bool OrderSearch::insert_somewhere(std::vector<OpId>& order) {
-  const size_t use = random_below(order.size());
-  const auto reads = cost_.reads(order[use]);
+  const size_t use = random_below(order.size() + 1);
+  const auto reads = use < order.size() ? cost_.reads(order[use]) : cost_.outputs();
   if (reads.empty()) return false;
   ValueIndex value = reads[random_below(reads.size())];
   std::vector<OpId> block;
@@ -83,10 +83,10 @@ bool OrderSearch::move_somewhere(std::vector<OpId>& order) {
   return true;
 }
 
-void OrderSearch::anneal(Found& best, double share) {
+void OrderSearch::anneal(Found& best, int64_t work) {
   if (best.order.empty()) return;
   const int64_t from = cost_.work();
-  const double total = share * static_cast<double>(std::max<int64_t>(1, settings_.limits.work - from));
+  const double total = static_cast<double>(std::max<int64_t>(1, work));
   Found current = best;
   std::vector<OpId> trial;
   while (!exhausted()) {

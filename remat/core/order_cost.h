@@ -36,6 +36,7 @@ class OrderCost {
   std::span<const int64_t> resident_bytes() const { return resident_; }
 
   static constexpr int64_t kWorkPerOp = 4;
+  static constexpr double kNsPerWork = 2.5;  // on an idle machine
 
   // Work done so far, in operands looked at: a measure of effort that does not depend on the clock.
   int64_t work() const { return work_; }

@@ -164,10 +164,15 @@ std::vector<OrderSearch::Insertion> OrderSearch::insertions_at(size_t position) 
     if (cost_.bytes(value) == 0 || !rerunnable_[index(maker_[v])]) continue;
     const auto events = timeline_.events(value);
     const auto next = timeline_.next(value, position);
-    if (next == events.begin() || next == events.end() || next->makes) continue;
-    if (next->position == static_cast<int32_t>(position)) continue;  // in use, not idle
+    if (next == events.begin()) continue;
+    // An output that nobody uses any more is needed at the end of the step.
+    const bool at_end = next == events.end() && output_[v] && graph_.ops.size() <= kOneByOne;
+    if (!at_end && (next == events.end() || next->makes)) continue;
+    const size_t use = at_end ? resident_.size() : static_cast<size_t>(next->position);
+    if (use == position) continue;  // in use, not idle
     const size_t from = static_cast<size_t>((next - 1)->position) + 1;
-    find_places(value, position, static_cast<size_t>(next->position));
+    if (from > position) continue;  // being made
+    find_places(value, position, use);
     for (const size_t place : places_) {
       const double gain =
           std::min(excess_before_[place] - excess_before_[from],
@@ -196,6 +201,14 @@ bool OrderSearch::is_tabu(const Insertion& insertion) const {
   });
 }
 
+// Whether a copy is there just before the position: for a use to come, or as an output.
+bool OrderSearch::there(ValueIndex value, size_t before) const {
+  if (timeline_.alive(value, before)) return true;
+  if (!output_[static_cast<size_t>(value)]) return false;
+  const auto next = timeline_.next(value, before);
+  return next == timeline_.events(value).end() && next != timeline_.events(value).begin();
+}
+
 // Whether the value's last copy before the position could stay until then and everything still fit.
 bool OrderSearch::fits_longer(ValueIndex value, size_t before) const {
   const auto events = timeline_.events(value);
@@ -219,7 +232,7 @@ bool OrderSearch::collect_block(ValueIndex target, size_t before, Staying stayin
     const auto [value, fresh] = wanted_.back();
     wanted_.pop_back();
     const size_t v = static_cast<size_t>(value);
-    if (!fresh && timeline_.alive(value, before)) continue;
+    if (!fresh && there(value, before)) continue;
     const Storage& storage = graph_.storage(cost_.storage(value));
     if (storage.external()) continue;  // evaluate will see if it is another version by now
     const OpId maker = maker_[v];

@@ -16,7 +16,6 @@ enum : uint8_t { kRandom = 1, kOnce = 2, kEffects = 4 };
 // A round that has become this much worse than where it started will hardly be pruned below it.
 constexpr double kHopeless = 0.25;
 constexpr double kTolerance = 0.1;
-constexpr double kHeat = 0.02;
 constexpr size_t kLongestMove = 64;
 
 }  // namespace
@@ -41,6 +40,8 @@ OrderSearch::OrderSearch(const Graph& graph, const Settings& settings)
     ordered_.push_back(static_cast<uint8_t>((op.random ? kRandom : 0) | (op.once ? kOnce : 0) |
                                             (op.effects.empty() ? 0 : kEffects)));
   }
+  output_.resize(cost_.value_count(), 0);
+  for (const ValueIndex output : cost_.outputs()) output_[static_cast<size_t>(output)] = 1;
   in_block_.resize(graph.ops.size(), 0);
   seen_.resize(graph.ops.size(), 0);
   touched_.resize(graph.storages.size(), 0);
@@ -56,8 +57,14 @@ uint64_t OrderSearch::random() {
 }
 
 bool OrderSearch::exhausted() {
-  return cost_.work() >= settings_.limits.work ||
-         std::chrono::steady_clock::now() >= settings_.limits.deadline;
+  if (cost_.work() >= settings_.limits.work) return true;
+  // Asking for the time costs as much as a small order.
+  constexpr int64_t kBetweenLooks = 100'000;
+  if (settings_.limits.effort == nullptr || cost_.work() < next_look_) return false;
+  next_look_ = cost_.work() + kBetweenLooks;
+  if (!settings_.limits.effort->out_of_cpu()) return false;
+  settings_.limits.work = 0;
+  return true;
 }
 
 OrderCost::Result OrderSearch::evaluate(std::span<const OpId> order) {
@@ -221,10 +228,10 @@ bool OrderSearch::try_move(Found& found, double tolerance) {
 
 // Simulated annealing on the overflow: the temperature falls from a part of the mean excess to
 // nothing.
-void OrderSearch::reorder(Found& found, int64_t tries) {
+void OrderSearch::reorder(Found& found, int64_t tries, double heat) {
   if (settings_.keep_order || found.fits) return;
   Found current = found;
-  const double hot = kHeat * found.cost.overflow;
+  const double hot = heat * found.cost.overflow;
   for (int64_t i = 0; i < tries && !found.fits && !exhausted(); ++i) {
     const double cooling = 1.0 - static_cast<double>(i) / static_cast<double>(tries);
     const double temperature = hot * cooling * cooling;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 #include "remat/core/order_cost.h"
 #include "remat/core/order_timeline.h"
@@ -24,7 +24,7 @@ namespace remat {
 
 struct SearchLimits {
   int64_t work = 0;  // in OrderCost's units; the same on every machine
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  const Effort* effort = nullptr;  // the end of CPU time, if any
 };
 
 class OrderSearch {
@@ -47,8 +47,10 @@ class OrderSearch {
   // Evaluates an order as a starting point. The order must be legal.
   Found start(std::vector<OpId> order);
 
-  // Runs ops in another order, at no cost in time, as long as that lowers the overflow.
-  void reorder(Found& found, int64_t tries);
+  // Runs ops in another order, at no cost in time, as long as that lowers the overflow. `heat` is the
+  // first temperature, in parts of the overflow: more of it leaves deeper valleys.
+  static constexpr double kMild = 0.02;
+  void reorder(Found& found, int64_t tries, double heat = kMild);
 
   // Inserts re-runs by the best ratio of overflow removed to time spent until the order fits or
   // nothing helps any more. Returns whether it fits.
@@ -57,17 +59,17 @@ class OrderSearch {
   // Erases re-runs that are not needed to fit, the most expensive first. `most` bounds the tries.
   void prune(Found& found, size_t most);
 
-  // Simulated annealing for a share of the work that is left. The best that fits is kept, so an order
-  // that fits can only get faster; one that does not may come to fit.
-  void anneal(Found& best, double share);
+  // Simulated annealing for so much work. The best that fits is kept, so an order that fits can only
+  // get faster; one that does not may come to fit.
+  void anneal(Found& best, int64_t work);
 
-  // Ruin and repair until the limits are reached, away from the best and back to it again. Demands
-  // that it fits; it will still. Calls `report` with every better order.
+  // Ruin and repair until the work is done, or the limits are reached, away from the best and back to
+  // it again. Demands that it fits; it will still. Calls `report` with every better order.
   template <typename Report>
-  void improve(Found& best, const Report& report) {
+  void improve(Found& best, int64_t until_work, const Report& report) {
     Found current = best;
     noisy_ = true;
-    for (int64_t since_best = 0; !exhausted(); ++since_best) {
+    for (int64_t since_best = 0; work() < until_work && !exhausted(); ++since_best) {
       round(current);
       if (current.cost.time_ns < best.cost.time_ns) {
         best = current;
@@ -78,12 +80,13 @@ class OrderSearch {
         since_best = 0;
       }
     }
+    noisy_ = false;
   }
 
   bool exhausted();
   int64_t evaluations() const { return evaluations_; }
   void set_budget(int64_t budget_bytes) { settings_.budget_bytes = budget_bytes; }
-  void set_limits(const SearchLimits& limits) { settings_.limits = limits; }
+  void set_work_limit(int64_t work) { settings_.limits.work = work; }
   int64_t work() const { return cost_.work(); }
 
  private:
@@ -116,6 +119,7 @@ class OrderSearch {
   std::vector<Insertion> insertions_at(size_t position);
   void find_places(ValueIndex value, size_t position, size_t use);
   bool collect_block(ValueIndex target, size_t before, Staying staying, Insertion& insertion);
+  bool there(ValueIndex value, size_t before) const;
   bool fits_longer(ValueIndex value, size_t before) const;
   void sum_excess();
   std::vector<OpId> with(const std::vector<OpId>& order,
@@ -150,6 +154,7 @@ class OrderSearch {
   std::vector<size_t> ends_of_excess_;  // positions where the overflow pauses
   std::vector<size_t> places_;          // where the value at work could be made again
   std::vector<OpId> maker_;            // by value: the op that makes it
+  std::vector<uint8_t> output_;        // by value
   std::vector<uint8_t> rerunnable_;    // by op
   std::vector<uint8_t> ordered_;       // by op: bits of the classes whose mutual order is fixed
   // Scratch.
@@ -163,6 +168,7 @@ class OrderSearch {
   uint64_t state_ = 0;
   int64_t once_ns_ = 0;  // the time of every op once
   int64_t evaluations_ = 0;
+  int64_t next_look_ = 0;  // work at which to look at the CPU time again
   bool noisy_ = false;
 };
 

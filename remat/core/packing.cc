@@ -12,6 +12,7 @@
 #include "remat/core/occupancy.h"
 #include "remat/core/packing_glue.h"
 #include "remat/core/packing_orders.h"
+#include "remat/core/packing_repair.h"
 #include "remat/core/packing_search.h"
 
 namespace remat {
@@ -19,6 +20,7 @@ namespace {
 
 using detail::FitResult;
 using detail::ItemOrder;
+using detail::kNotPlaced;
 using detail::Occupancy;
 using detail::SearchBudget;
 
@@ -59,6 +61,7 @@ class Packer {
   Packer(const PackingProblem& problem, const PackingOptions& options)
       : problem_(without_idle_ticks(problem)),
         options_(options),
+        orders_(problem_),
         occupancy_(problem_.tick_count()) {
     budget_.nodes_left = options.max_search_nodes;
     // A limit of more than a year, infinity included, would overflow the clock.
@@ -76,13 +79,14 @@ class Packer {
     greedy();
     // Most of what may be spent goes to a packing without waste, which mostly exists; cheap tries
     // first.
+    if (!tight()) from_both_ends(best_.lower_bound);
     if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 64);
-    for (const bool stack_twins : {true, false}) {
+    for (const detail::Glue how : {detail::Glue::twins, detail::Glue::matches}) {
       if (tight() || !searchable()) break;
-      search_glued(best_.lower_bound, stack_twins, options_.max_search_nodes / 16);
+      search_glued(best_.lower_bound, how, options_.max_search_nodes / 16);
     }
-    if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 8);
-    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 2);
+    if (!tight()) repair_glued(options_.max_search_nodes / 2);
+    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
     return std::move(best_);
@@ -119,15 +123,190 @@ class Packer {
     best_.offset = std::move(offset);
   }
 
+  void keep_if_lower(const std::vector<int64_t>& offset) {
+    Packing before = best_;
+    keep(offset);
+    if (best_.height >= before.height) best_ = std::move(before);
+  }
+
   void greedy() {
-    const detail::GreedyOrders orders(problem_);
     const bool large = problem_.item_count() > kLarge;
     for (int k = 0; k < (large ? detail::kHoleFreeGreedyOrders : detail::kGreedyOrders); ++k) {
-      ItemOrder order = orders.sorted(static_cast<detail::GreedyOrder>(k));
+      ItemOrder order = orders_.sorted(static_cast<detail::GreedyOrder>(k));
       if (first_fit(order, best_.height - 1) < order.size()) continue;
       keep(offset_);
       order_ = std::move(order);
       if (tight()) return;
+    }
+  }
+
+  // What stays to the end hangs from `target`, the rest stands on the bottom: activations shrink
+  // and gradients grow with one hole between them. Leaves out what does not fit, and remembers
+  // the packing that leaves out least in partial_.
+  bool from_both_ends(int64_t target) {
+    double least_left_out = std::numeric_limits<double>::infinity();
+    for (const detail::GreedyOrder by :
+         {detail::GreedyOrder::load_length, detail::GreedyOrder::load_size,
+          detail::GreedyOrder::load_area, detail::GreedyOrder::peak_length}) {
+      const double left_out = fit_from_both_ends(orders_.sorted(by), target);
+      if (left_out < least_left_out) partial_ = offset_;
+      least_left_out = std::min(least_left_out, left_out);
+      if (left_out > 0) continue;
+      keep(offset_);
+      return true;
+    }
+    return false;
+  }
+
+  // Returns size times length of what does not fit, summed up.
+  double fit_from_both_ends(const ItemOrder& order, int64_t target) {
+    occupancy_.clear();
+    offset_.assign(order.size(), kNotPlaced);
+    double left_out = 0;
+    for (const int32_t item : order) {
+      const size_t i = static_cast<size_t>(item);
+      const auto parts = problem_.parts(i);
+      int64_t size = 0;
+      double area = 0;
+      for (const Part& part : parts) {
+        size = std::max(size, part.size);
+        area += static_cast<double>(part.size) * (part.last - part.first + 1);
+      }
+      const bool hangs = parts.back().last + 1 == problem_.tick_count();
+      const int64_t offset = hangs ? occupancy_.highest_fit(parts, target - size)
+                                   : occupancy_.lowest_fit(parts, target - size);
+      if (offset < 0 || offset > target - size) {
+        left_out += area;
+        continue;
+      }
+      occupancy_.insert(parts, offset);
+      offset_[i] = offset;
+    }
+    return left_out;
+  }
+
+  // Packs a few ticks around the peak exactly, wider and wider as long as that is easy, and leaves
+  // the result in partial_. What is there all through such a window can lie below or above all
+  // else without loss. Two items of the window that meet outside it meet in it too, so that all of
+  // them may keep their offsets when the rest comes.
+  void from_window(int64_t target, int64_t nodes) {
+    partial_.assign(problem_.item_count(), kNotPlaced);
+    const std::vector<int64_t> load = problem_.load();
+    const int32_t peak = static_cast<int32_t>(std::ranges::max_element(load) - load.begin());
+    for (int32_t radius = 4; radius < 2 * problem_.tick_count(); radius = radius * 3 / 2) {
+      const int32_t first = std::max(0, peak - radius);
+      const int32_t last = std::min(problem_.tick_count() - 1, peak + radius);
+      if (!fit_window(first, last, target, nodes / 2)) return;
+    }
+  }
+
+  bool fit_window(int32_t first, int32_t last, int64_t target, int64_t nodes) {
+    ItemOrder through, within;
+    PackingProblem window;
+    int64_t through_size = 0;
+    for (const int32_t item : orders_.sorted(detail::GreedyOrder::peak_inside)) {
+      const auto parts = problem_.parts(static_cast<size_t>(item));
+      const Part& part = parts.front();
+      if (parts.size() > 1 || part.last < first || part.first > last) continue;
+      if (part.first <= first && part.last >= last) {
+        through.push_back(item);
+        through_size += part.size;
+      } else {
+        within.push_back(item);
+        window.add({std::max(part.first, first) - first, std::min(part.last, last) - first, part.size});
+      }
+    }
+    Packer packer(window, options_);
+    packer.budget_ = budget_;
+    const bool found = packer.pack_window(target - through_size, nodes);
+    budget_ = packer.budget_;
+    if (!found) return false;
+    int64_t bottom = 0, top = target;
+    for (const int32_t item : through) {
+      const Part& part = problem_.parts(static_cast<size_t>(item)).front();
+      const bool hangs = part.last + 1 == problem_.tick_count();
+      if (hangs) top -= part.size;
+      partial_[static_cast<size_t>(item)] = hangs ? top : bottom;
+      if (!hangs) bottom += part.size;
+    }
+    for (size_t w = 0; w < within.size(); ++w) {
+      partial_[static_cast<size_t>(within[w])] = bottom + packer.best_.offset[w];
+    }
+    return true;
+  }
+
+  bool pack_window(int64_t target, int64_t nodes) {
+    if (problem_.item_count() == 0) return true;
+    greedy();
+    if (best_.height > target) from_both_ends(target);
+    if (best_.height > target) repair(target, nodes / 4);
+    if (best_.height > target) reorder(target, nodes / 16);
+    if (best_.height > target && searchable()) search_glued(target, detail::Glue::twins, nodes / 4);
+    if (best_.height > target && searchable()) search(target, nodes / 2);
+    return best_.height <= target;
+  }
+
+  // Goes on from partial_, and leaves there how far it came.
+  bool repair(int64_t target, int64_t nodes) {
+    const ItemOrder order = orders_.sorted(detail::GreedyOrder::peak_inside);
+    partial_ = detail::repair_packing(problem_, target, std::move(partial_), order, budget_, nodes);
+    if (std::ranges::find(partial_, kNotPlaced) != partial_.end()) {
+      finish_partial();
+      return false;
+    }
+    keep_if_lower(partial_);
+    return true;
+  }
+
+  // What found no place in partial_ goes wherever it can, however high.
+  void finish_partial() {
+    occupancy_.clear();
+    offset_ = partial_;
+    for (size_t i = 0; i < offset_.size(); ++i) {
+      if (offset_[i] != kNotPlaced) occupancy_.insert(problem_.parts(i), offset_[i]);
+    }
+    for (const int32_t item : orders_.sorted(detail::GreedyOrder::load_size)) {
+      const size_t i = static_cast<size_t>(item);
+      if (offset_[i] != kNotPlaced) continue;
+      offset_[i] = occupancy_.lowest_fit(problem_.parts(i), std::numeric_limits<int64_t>::max() / 2);
+      occupancy_.insert(problem_.parts(i), offset_[i]);
+    }
+    keep_if_lower(offset_);
+  }
+
+  // Fewer and larger items make the moves of a repair cheaper, and leave fewer splinters.
+  void repair_glued(int64_t nodes) {
+    // Finding a host for every grain is quadratic.
+    constexpr size_t kMostItems = 4'000;
+    if (problem_.item_count() > kMostItems) {
+      repair_from_all_starts(best_.lower_bound, nodes);
+      return;
+    }
+    const detail::GluedProblem glued(problem_, best_.lower_bound, detail::Glue::dust);
+    Packer packer(glued.problem(), options_);
+    packer.budget_ = budget_;
+    packer.repair_from_all_starts(best_.lower_bound, nodes);
+    budget_ = packer.budget_;
+    if (packer.best_.height < best_.height) keep(glued.original_offset(packer.best_.offset));
+  }
+
+  void repair_from_all_starts(int64_t target, int64_t nodes) {
+    if (from_both_ends(target) || repair(target, nodes / 8)) return;
+    const std::vector<int64_t> from_ends = partial_;
+    const int64_t height_from_ends = best_.height;
+    from_window(target, nodes / 2);
+    if (repair(target, nodes / 4)) return;
+    if (best_.height == height_from_ends) partial_ = from_ends;
+    // Closes in from above: a little more height at the top of what is nearly complete.
+    int64_t missed = target;
+    for (int i = 0; i < 4 && best_.height - missed > 1; ++i) {
+      const int64_t higher = missed + (best_.height - missed) / 2;
+      const std::vector<int64_t> start = partial_;
+      if (repair(higher, nodes / 16)) {
+        partial_ = start;
+      } else {
+        missed = higher;
+      }
     }
   }
 
@@ -161,8 +340,8 @@ class Packer {
     return cells <= kMaxSearchCells;
   }
 
-  void search_glued(int64_t target, bool stack_twins, int64_t nodes) {
-    const detail::GluedProblem glued(problem_, target, stack_twins);
+  void search_glued(int64_t target, detail::Glue how, int64_t nodes) {
+    const detail::GluedProblem glued(problem_, target, how);
     if (glued.problem().item_count() == problem_.item_count()) return;
     const FitResult fit = fit_with_restarts(glued.problem(), target, nodes);
     if (fit.offset) keep(glued.original_offset(*fit.offset));
@@ -209,11 +388,13 @@ class Packer {
 
   PackingProblem problem_;
   PackingOptions options_;
+  detail::GreedyOrders orders_;
   SearchBudget budget_;
   Occupancy occupancy_;
-  std::vector<int64_t> offset_;  // of the last first_fit
-  std::mt19937_64 random_;       // with its fixed first state: the same packing every time
-  ItemOrder order_;              // the order that gave the best height so far
+  std::vector<int64_t> offset_;   // of the last first_fit
+  std::vector<int64_t> partial_;  // of the last from_both_ends, where it failed
+  std::mt19937_64 random_;        // with its fixed first state: the same packing every time
+  ItemOrder order_;               // the order that gave the best height so far
   Packing best_;
 };
 

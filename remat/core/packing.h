@@ -55,7 +55,7 @@ class PackingProblem {
 struct PackingOptions {
   // For all searches together; the greedy orders always finish. A node is a fixed amount of work,
   // some tenths of a microsecond.
-  int64_t max_search_nodes = 2'000'000;
+  int64_t max_search_nodes = 3'000'000;
   double time_limit_seconds = 10.0;  // a safety net: what it cuts short does not repeat
 };
 

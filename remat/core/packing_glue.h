@@ -23,11 +23,16 @@ namespace remat::detail {
 //         t t+1
 //
 // A guess, not a proof: where the glued problem has no packing, the original may have one.
+enum class Glue : uint8_t {
+  matches,  // only what follows from full ticks, as above
+  twins,    // also items that start together and end together, whatever their sizes: bolder
+  dust,     // also the smallest items: they stay as long as a larger one that is there all the time
+};
+
 class GluedProblem {
  public:
-  // `height` is the height aimed at; a tick is full where the load is that. `stack_twins` also
-  // glues items that start together and end together, whatever their sizes: a bolder guess.
-  GluedProblem(const PackingProblem& problem, int64_t height, bool stack_twins);
+  // `height` is the height aimed at; a tick is full where the load is that.
+  GluedProblem(const PackingProblem& problem, int64_t height, Glue how);
 
   const PackingProblem& problem() const { return problem_; }
   // Offsets of the original items, from those of the glued ones.
@@ -45,7 +50,9 @@ class GluedProblem {
     bool glued = false;    // is part of another
   };
 
-  void glue_all(const PackingProblem& problem, int64_t height, bool stack_twins);
+  void glue_all(const std::vector<int64_t>& load, int64_t height, bool stack_twins);
+  void absorb_dust(std::vector<int64_t>& load, int64_t height);
+  int32_t host_of(int32_t dust, const std::vector<int64_t>& room) const;
   void stack_all_twins();
   void glue_at(int32_t tick, int largest_group);
   void glue_group(std::vector<int32_t> before, std::vector<int32_t> after);

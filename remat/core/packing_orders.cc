@@ -53,6 +53,7 @@ GreedyOrders::GreedyOrders(const PackingProblem& problem) : traits_(problem.item
       item.area += static_cast<double>(part.size) * (part.last - part.first + 1);
     }
     item.load = largest_load.of(item.first, item.last);
+    item.peak_margin = std::max<int64_t>(0, std::min(peak - item.first, item.last - peak));
     item.peak_distance = std::max<int64_t>({0, item.first - peak, peak - item.last});
   }
 }
@@ -89,6 +90,9 @@ ItemOrder GreedyOrders::sorted(GreedyOrder by) const {
     case GreedyOrder::start: return sorted_by([](T t) { return std::tuple(t.first, -t.length); });
     case GreedyOrder::end: return sorted_by([](T t) { return std::tuple(-t.last, -t.length); });
     case GreedyOrder::area: return sorted_by([](T t) { return std::tuple(-t.area, t.first); });
+    case GreedyOrder::peak_inside:
+      return sorted_by(
+          [](T t) { return std::tuple(t.peak_distance, -t.peak_margin, -t.length, t.first); });
     case GreedyOrder::length: return sorted_by([](T t) { return std::tuple(-t.length, -t.size); });
   }
   return {};

@@ -25,8 +25,11 @@ enum class GreedyOrder : uint8_t {
   end,          // backwards in time
   area,         // largest size x length
   length,       // longest life
+  // For packing_repair.h: outwards from the peak; of those there at the peak first the ones that
+  // stay longest on both sides.
+  peak_inside,
 };
-inline constexpr int kGreedyOrders = 12;
+inline constexpr int kGreedyOrders = 12;  // without the last
 // The orders from here on leave many small holes, which make `Occupancy` slow on large problems.
 inline constexpr int kHoleFreeGreedyOrders = 10;
 
@@ -44,6 +47,7 @@ class GreedyOrders {
     int64_t last = 0;
     int64_t load = 0;           // the largest during its life
     int64_t peak_distance = 0;  // ticks between its life and the peak; 0 if it is there then
+    int64_t peak_margin = 0;    // ticks of its life on both sides of the peak
   };
 
   template <typename Key>

@@ -82,6 +82,21 @@ std::vector<OpId> given_order(const Graph& graph) {
   return order;
 }
 
+std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order) {
+  std::vector<bool> seen(graph.ops.size(), false);
+  std::vector<OpId> first;
+  for (const OpId op : order) {
+    if (seen[index(op)]) continue;
+    seen[index(op)] = true;
+    first.push_back(op);
+  }
+  return first;
+}
+
+bool keeps_order(const Graph& graph, const std::vector<OpId>& order) {
+  return first_runs(graph, order) == given_order(graph);
+}
+
 Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
                int64_t budget_bytes) {
   const Peak peak = simulate_peak(graph, rewrite(graph, order));

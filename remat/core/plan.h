@@ -31,9 +31,11 @@ struct PlanOptions {
   int64_t every_k = 0;               // every_k: boundaries per segment; 0 = the square root of all
   // Fit addresses too, not only live bytes: externals + the arena of place() within the budget.
   bool placed = false;
-  double time_limit_seconds = 2.0;   // for strategies that search
+  // For strategies that search. It is turned into an amount of counted work that an idle machine does
+  // well within it; four times as much CPU time ends the search whatever the count says.
+  double time_limit_seconds = 2.0;
   bool keep_order = false;           // first runs stay in the order of the graph
-  // Orders a search may look at. If set, the clock is not: the same plan on a slow machine too.
+  // Orders a search may look at. If set, the time is not looked at at all.
   int64_t max_moves = 0;
   uint64_t seed = 1;                 // same graph, options and seed: same plan
   // Orders longer than this are not built: recompute_all on a deep graph grows quadratically.

@@ -55,7 +55,7 @@ class Search {
         for (const OpId op : result.order) result.time_ns += graph_.op(op).time_ns;
         break;
       }
-      if (states_.size() > options_.max_states) return result;
+      if (states_.size() + compared_ / kComparisonsPerState > options_.max_states) return result;
       expand(id);
     }
     result.complete = true;
@@ -80,6 +80,7 @@ class Search {
     const State& state = states_[id];
     std::vector<size_t>& rivals = settled_[{state.run, state.position}];
     for (const size_t other : rivals) {
+      ++compared_;
       const Counts& counts = states_[other].counts;
       if (std::equal(state.counts.begin(), state.counts.begin() + values_.size(), counts.begin(),
                      [](uint8_t mine, uint8_t theirs) { return mine <= theirs; })) {
@@ -290,8 +291,12 @@ class Search {
     push(std::move(next));
   }
 
+  // Where many states have run the same ops, comparing them takes longer than making them.
+  static constexpr size_t kComparisonsPerState = 16;
+
   const Graph& graph_;
   StateSearchOptions options_;
+  size_t compared_ = 0;
   int64_t free_bytes_;
   ValueNumbers values_;
   std::vector<size_t> outputs_;  // values

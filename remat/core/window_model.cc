@@ -59,10 +59,13 @@ void WindowModel::build(std::span<const Watched> watched) {
   for (const Watched& one : watched) add_watched(one);
 }
 
-WindowModel::Answer WindowModel::solve(double time_limit_seconds) const {
+WindowModel::Answer WindowModel::solve(Effort& effort, int64_t enough_ns) const {
   // The last hundred-thousandth of a long step's time would take most of the solver's.
   const double gap = time_unit_ns_ > 1 ? kTimeScale * 1e-5 : kTolerance;
-  const Solution solution = model_.solve({.time_limit_seconds = time_limit_seconds, .gap = gap});
+  const Solution solution = model_.solve(
+      {.gap = gap,
+       .enough = certain_units_ + (static_cast<double>(enough_ns) + margin_ns_) / time_unit_ns_},
+      effort);
   Answer answer;
   answer.infeasible = solution.status == Solution::Status::infeasible;
   answer.solved = solution.status == Solution::Status::optimal;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -71,7 +72,8 @@ class WindowModel {
     // proposal; nothing says that it fits between the cuts. Empty if none was found.
     std::vector<std::vector<OpId>> reruns;
   };
-  Answer solve(double time_limit_seconds) const;
+  // A bound of `enough_ns` more than one run of every op ends the work.
+  Answer solve(Effort& effort, int64_t enough_ns = std::numeric_limits<int64_t>::max()) const;
 
   int64_t term_count() const { return model_.term_count(); }
 

@@ -51,16 +51,24 @@ concept HoldsForward = requires(Holder& holder, const at::Tensor& x) {
   holder->forward(x);
 };
 
-// Holders come first throughout: asking whether a module holder can be called with other arguments
-// than its module takes does not compile.
+// Asking whether a module holder can be called with other arguments than its module takes does not
+// compile, so holders are never asked.
+template <typename Holder>
+concept HoldsModule = requires(Holder& holder) {
+  holder->is_training();
+};
+
+template <typename Function, typename Argument>
+concept Callable = !HoldsModule<Function> && std::invocable<Function&, Argument>;
+
 template <typename Block>
 concept TensorBlock = HoldsForward<Block> || requires(Block& block, const at::Tensor& x) {
   block.forward(x);
-} || std::invocable<Block&, const at::Tensor&>;
+} || Callable<Block, const at::Tensor&>;
 
 template <typename Function>
 concept VectorFunction =
-    !HoldsForward<Function> && std::invocable<Function&, const std::vector<at::Tensor>&>;
+    !HoldsForward<Function> && Callable<Function, const std::vector<at::Tensor>&>;
 
 // One way to call modules, module holders and functions.
 template <typename Block, typename... Arguments>
@@ -77,12 +85,13 @@ decltype(auto) call_block(Block& block, Arguments&&... arguments) {
 template <typename Result, typename Call>
 Result run_typed(Call call, std::vector<at::Tensor> inputs, const CheckpointOptions& options) {
   if constexpr (std::is_void_v<Result>) {
-    run_region([call](const std::vector<at::Tensor>& tensors, void*) mutable { call(tensors); },
+    run_region([call = std::move(call)](const std::vector<at::Tensor>& tensors,
+                                        void*) mutable { call(tensors); },
                std::move(inputs), options, nullptr);
   } else {
     std::optional<Result> result;
     run_region(
-        [call](const std::vector<at::Tensor>& tensors, void* slot) mutable {
+        [call = std::move(call)](const std::vector<at::Tensor>& tensors, void* slot) mutable {
           if (slot != nullptr) {
             static_cast<std::optional<Result>*>(slot)->emplace(call(tensors));
           } else {
@@ -135,7 +144,7 @@ auto checkpoint(Function fn, std::vector<at::Tensor> inputs,
 // passed by its holder; the result has the type that the block returns.
 template <detail::TensorBlock Block>
 auto checkpoint(Block block, const at::Tensor& x, const CheckpointOptions& options = {}) {
-  auto call = [block](const std::vector<at::Tensor>& inputs) mutable {
+  auto call = [block = std::move(block)](const std::vector<at::Tensor>& inputs) mutable {
     return detail::call_block(block, inputs.front());
   };
   using Result = decltype(call({}));

@@ -4,6 +4,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "remat/libtorch/op_traits.h"
+
 namespace remat::detail {
 namespace {
 
@@ -22,18 +27,40 @@ c10::DispatchKeySet below(c10::DispatchKey key, c10::DispatchKeySet keys) {
 }
 
 void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  struct Scope {
-    CurrentCall outer = state.call;
-    ~Scope() { state.call = outer; }
-  } scope;
-  state.call = {&op, state.calls++};
-  op.redispatchBoxed(below(kObserveKey, keys), stack);
+  const void* left_by = nullptr;
+  {
+    struct Scope {
+      CurrentCall outer = state.call;
+      ~Scope() { state.call = outer; }
+    } scope;
+    state.call = {&op, state.calls++};
+    op.redispatchBoxed(below(kObserveKey, keys), stack);
+    left_by = state.call.left_by;
+  }
+  if (left_by != nullptr) {
+    throw CallLeft{left_by};  // here, where there is nothing to clean up: that would cost 2 us
+  }
+}
+
+// The autograd part of ATen's own ops is generated code, which takes an undefined tensor for a
+// result that is not there.
+bool can_do_without_kernel(const c10::OperatorHandle& op) {
+  const auto& results = op.schema().returns();
+  return op.schema().name().starts_with("aten::") && traits_of(op).fresh_results &&
+         std::all_of(results.begin(), results.end(), [](const c10::Argument& result) {
+           return result.type()->kind() == c10::TypeKind::TensorType;
+         });
 }
 
 // The keys travel with the thread-local state into engine threads, the interceptor does not: a
 // thread without one just runs the op.
 void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (state.interceptor == nullptr) {
+  const bool is_left = state.call.left_by != nullptr && !state.call.in_kernel;
+  state.call.in_kernel = true;
+  if (is_left) {
+    torch::jit::drop(*stack, op.schema().arguments().size());
+    stack->resize(stack->size() + op.schema().returns().size(), at::Tensor());
+  } else if (state.interceptor == nullptr) {
     run_op(op, keys, *stack);
   } else {
     state.interceptor->intercept(op, keys, *stack);
@@ -65,15 +92,27 @@ void run_op_open(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 InterceptGuard::InterceptGuard(OpInterceptor* interceptor)
-    : previous_(state.interceptor), observe_(kObserveKey), below_autograd_(kInterceptKey) {
-  state.interceptor = interceptor;
-}
+    : previous_(std::exchange(state.interceptor, interceptor)),
+      outer_call_(std::exchange(state.call, {})),
+      observe_(kObserveKey),
+      below_autograd_(kInterceptKey) {}
 
-InterceptGuard::~InterceptGuard() { state.interceptor = previous_; }
+InterceptGuard::~InterceptGuard() {
+  state.interceptor = previous_;
+  state.call = outer_call_;
+}
 
 InterceptPause::InterceptPause() : observe_(kObserveKey), below_autograd_(kInterceptKey) {}
 
 CurrentCall current_call() { return state.call; }
+
+void leave_current_call(const void* by) {
+  if (state.call.op == nullptr ||
+      !(state.call.in_kernel || can_do_without_kernel(*state.call.op))) {
+    throw CallLeft{by};
+  }
+  state.call.left_by = by;
+}
 
 int64_t calls_seen() { return state.calls; }
 

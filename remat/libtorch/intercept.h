@@ -40,7 +40,18 @@ void run_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 // Runs the op with interception on, so that the calls its kernel makes arrive one by one.
 void run_op_open(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
 
-// Makes an interceptor the active one of this thread, until the end of the scope.
+// The innermost op now being called on this thread under an InterceptGuard; op is null between
+// calls.
+struct CurrentCall {
+  const c10::OperatorHandle* op = nullptr;
+  int64_t number = 0;      // calls seen by this thread before it; only differences mean something
+  bool in_kernel = false;  // it has passed autograd
+  const void* left_by = nullptr;  // see leave_current_call
+};
+CurrentCall current_call();
+
+// Makes an interceptor the active one of this thread, until the end of the scope. A call that is
+// under way is not seen inside the scope.
 class InterceptGuard {
  public:
   explicit InterceptGuard(OpInterceptor* interceptor);
@@ -50,6 +61,7 @@ class InterceptGuard {
 
  private:
   OpInterceptor* previous_;
+  CurrentCall outer_call_;
   c10::impl::IncludeDispatchKeyGuard observe_;
   c10::impl::IncludeDispatchKeyGuard below_autograd_;
 };
@@ -64,13 +76,17 @@ class InterceptPause {
   c10::impl::ExcludeDispatchKeyGuard below_autograd_;
 };
 
-// The innermost op now being called on this thread under an InterceptGuard; op is null between
-// calls.
-struct CurrentCall {
-  const c10::OperatorHandle* op = nullptr;
-  int64_t number = 0;  // calls seen by this thread before it; only differences mean something
+// Thrown in place of the return of a call that was left. Not a std::exception, so that a `catch`
+// for errors does not take it for one.
+struct CallLeft {
+  const void* by;
 };
-CurrentCall current_call();
+
+// Leaves the current call, from inside autograd's part of it: its kernel is not run, if it has not
+// been, and instead of returning it throws CallLeft{by}. Thrown at once, the exception would unwind
+// through autograd's frames, at twice the cost; that is done only where there is no call, or one
+// that cannot do without its kernel.
+void leave_current_call(const void* by);
 
 // Calls seen by this thread so far.
 int64_t calls_seen();

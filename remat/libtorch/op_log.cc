@@ -96,6 +96,13 @@ void run_random(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
 
 }  // namespace
 
+void throw_changed(const at::Tensor& tensor, uint32_t version_before) {
+  throw Error(concat("[checkpoint] a tensor of shape ", tensor.sizes(),
+                     " that fn reads, such as a parameter, is at version ", tensor._version(),
+                     ", but was at version ", version_before,
+                     " in the forward; call backward before changing it"));
+}
+
 OpRun::OpRun() : enclosing_(innermost) { innermost = this; }
 
 OpRun::~OpRun() { innermost = enclosing_; }
@@ -129,6 +136,7 @@ void OpRun::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
     Rerun::Redirections redirections;
     if (rerun != nullptr && reads_or_writes) {
+      rerun->check_reads(top(stack, argument_count));
       redirections = rerun->redirect(traits.written, top(stack, argument_count));
     }
     if (traits.random && traits.generator_argument >= 0) {
@@ -153,6 +161,7 @@ void OpRun::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 int64_t FirstRun::begin_op(const c10::OperatorHandle& op, Values arguments, bool& keep) {
   const OpTraits& traits = traits_of(op);
+  log_reads(arguments);
   // Kept results are found by number, and the number of casts depends on autocast's cache.
   if (traits.is_cast) {
     keep = false;
@@ -170,6 +179,29 @@ void FirstRun::log_writes(const std::vector<int>& written, Values arguments) {
       if (storage != nullptr && created_.count(storage) == 0 && log_.outside.count(storage) == 0) {
         log_.outside.emplace(storage, OutsideStorage{tensor.storage().getWeakStorageImpl(),
                                                      copy_bytes(tensor.storage())});
+        log_.reads.erase(storage);
+      }
+    });
+  }
+}
+
+void FirstRun::log_reads(Values arguments) {
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [this](const at::Tensor& tensor) {
+      const c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || tensor.is_inference() || created_.count(storage) != 0 ||
+          log_.outside.count(storage) != 0 || tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        return;
+      }
+      auto found = log_.reads.find(storage);
+      if (found == log_.reads.end()) {
+        found = log_.reads.emplace(storage, ReadStorage{tensor.storage().getWeakStorageImpl(), {}})
+                    .first;
+      }
+      auto& versions = found->second.versions;
+      const auto version = static_cast<uint32_t>(tensor._version());
+      if (std::find(versions.begin(), versions.end(), version) == versions.end()) {
+        versions.push_back(version);
       }
     });
   }
@@ -253,6 +285,25 @@ bool Rerun::take_kept(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     log_.kept.erase(found);
   }
   return true;
+}
+
+void Rerun::check_reads(Values arguments) const {
+  if (log_.reads.empty()) {
+    return;
+  }
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [this](const at::Tensor& tensor) {
+      const auto found = log_.reads.find(storage_of(tensor));
+      if (found == log_.reads.end() || tensor.is_inference()) {
+        return;
+      }
+      const auto& versions = found->second.versions;
+      const auto version = static_cast<uint32_t>(tensor._version());
+      if (std::find(versions.begin(), versions.end(), version) == versions.end()) {
+        throw_changed(tensor, versions.back());
+      }
+    });
+  }
 }
 
 const at::Tensor* Rerun::copy_of(const at::Tensor& tensor) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <mutex>
@@ -24,6 +25,7 @@
 //   changes a tensor that was     ──▶      works on a copy with the contents it had before the
 //   there before (BatchNorm's              region, so that reads are those of the first run and the
 //   statistics, a counter)                 tensor itself is left alone
+//   reads a tensor that was there ──▶      finds it unchanged, or fails
 //   results the policy keeps      ──▶      are taken, the op is not run
 namespace remat::detail {
 
@@ -46,13 +48,24 @@ struct OutsideStorage {
   at::Tensor contents_before;  // bytes
 };
 
+// A storage from outside the region that the region only reads. Each alias has a version count of
+// its own: these are the counts that were seen.
+struct ReadStorage {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  c10::SmallVector<uint32_t, 2> versions;
+};
+
 struct OpLog {
   DrawLog draws;
   std::unordered_map<const c10::StorageImpl*, OutsideStorage> outside;
+  std::unordered_map<const c10::StorageImpl*, ReadStorage> reads;
   std::unordered_map<int64_t, KeptResults> kept;  // by op number
   bool keeps = false;                             // the first run kept something
   std::mutex mutex;                               // guards kept: two backward passes may take
 };
+
+// A tensor that the region reads was changed between its runs.
+[[noreturn]] void throw_changed(const at::Tensor& tensor, uint32_t version_before);
 
 class FirstRun;
 class Rerun;
@@ -88,6 +101,7 @@ class FirstRun final : public OpRun {
   DrawLog& draws() { return log_.draws; }
 
  private:
+  void log_reads(c10::ArrayRef<c10::IValue> arguments);
   void keep_results(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results,
                     int64_t number);
   FirstRun* as_first_run() override { return this; }
@@ -110,6 +124,8 @@ class Rerun final : public OpRun {
 
   // Puts kept results on the stack in place of the arguments. False if there are none.
   bool take_kept(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  // Throws where an argument from outside has changed since the first run.
+  void check_reads(c10::ArrayRef<c10::IValue> arguments) const;
   // Puts copies in the place of arguments whose storage the region changes; returns what it did as
   // pairs (copy, original).
   using Redirections = std::vector<std::pair<at::Tensor, at::Tensor>>;

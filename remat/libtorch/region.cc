@@ -20,16 +20,11 @@ namespace {
 using torch::autograd::SavedVariable;
 using torch::autograd::SavedVariableHooks;
 
-// Leaves a re-run at its last needed tensor. Not a std::exception, so that a `catch` in fn for
-// errors does not take it for one.
-struct StopRerun {
-  const void* run;
-};
-
 // Sensitive to order and position: each word is mixed before the next is added.
 uint64_t digest_of(const at::Tensor& tensor) {
   InterceptPause pause;
-  const at::Tensor bytes = tensor.detach().contiguous().cpu();
+  const at::Tensor dense = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  const at::Tensor bytes = dense.detach().contiguous().cpu();
   const auto* data = static_cast<const unsigned char*>(bytes.const_data_ptr());
   const size_t size = bytes.nbytes();
   uint64_t digest = 0x9e3779b97f4a7c15ULL ^ size;
@@ -48,7 +43,7 @@ SavedTensor describe(const at::Tensor& tensor, int64_t first_call, DeterminismCh
   saved.dtype = tensor.scalar_type();
   saved.device = tensor.device();
   const CurrentCall call = current_call();
-  if (call.op != nullptr && call.number >= first_call) {
+  if (call.op != nullptr) {
     saved.op = &call.op->schema().name();
     saved.call = call.number - first_call;
   }
@@ -109,9 +104,7 @@ class FirstRunHook final : public SavedVariableHooks {
       return region_->unpack(index_);
     }
     if (static_cast<uint32_t>(parameter_._version()) != version_) {
-      throw Error(concat("[checkpoint] a parameter of shape ", parameter_.sizes(),
-                         " is at version ", parameter_._version(), ", but was at version ",
-                         version_, " in the forward; call backward before changing parameters"));
+      throw_changed(parameter_, version_);
     }
     return parameter_;
   }
@@ -177,7 +170,7 @@ class RerunObserver final : public SavedTensorObserver {
     // Inside an unfinished first run (fn itself calls backward) the rest must not run again.
     if (index == last_needed_ && (region_.options_.early_stop || !region_.complete_)) {
       stopped_ = true;
-      throw StopRerun{this};
+      leave_current_call(this);
     }
   }
 
@@ -190,6 +183,9 @@ class RerunObserver final : public SavedTensorObserver {
                          to_text(region_.saved_[seen_]), kBeDeterministic));
     }
   }
+
+  // Everything that is needed is there.
+  bool stopped() const { return stopped_; }
 
   Region::RecomputedSet take() { return std::move(recomputed_); }
 
@@ -394,10 +390,15 @@ Region::RecomputedSet Region::rerun() {
   const InterceptGuard intercept(&run);
   try {
     body_(inputs, nullptr);
-  } catch (const StopRerun& stop) {
-    if (stop.run != &observer) {
+  } catch (const CallLeft& left) {
+    if (left.by != &observer) {
       throw;
     }
+  } catch (...) {
+    if (!observer.stopped()) {
+      throw;
+    }
+    // fn took the stop for an error and made one of its own of it.
   }
   observer.finish();
   return observer.take();

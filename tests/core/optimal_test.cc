@@ -9,7 +9,7 @@
 #include <random>
 
 #include "remat/core/bound.h"
-#include "remat/core/deadline.h"
+#include "remat/core/effort.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/linear_model.h"
 #include "remat/core/plan.h"
@@ -25,7 +25,7 @@
 namespace remat {
 namespace {
 
-constexpr double kAmpleSeconds = 60;  // not to be reached: results must not depend on the clock
+constexpr double kAmpleSeconds = 60;  // not to be reached
 
 testing::RandomGraphOptions small_shape(std::mt19937_64& generator) {
   testing::RandomGraphOptions options;
@@ -110,7 +110,8 @@ TEST(GivenOrderModel, EqualsBruteForce) {
       ASSERT_TRUE(expected.complete) << where;
       const GivenOrderModel model(made.graph, budget, 10'000'000);
       ASSERT_FALSE(model.too_large());
-      const Solution solution = model.solve(kAmpleSeconds, {});
+      Effort effort(kAmpleSeconds);
+      const Solution solution = model.solve({}, effort);
       ++(expected.feasible ? feasible : infeasible);
       if (!expected.feasible) {
         ASSERT_EQ(solution.status, Solution::Status::infeasible) << where;
@@ -142,9 +143,9 @@ TEST(WindowSearch, IsBracketedByBruteForce) {
       const StateSearchResult expected =
           testing::brute_force(made.graph, budget, Freedom::given_order);
       ASSERT_TRUE(expected.complete) << where;
-      const Deadline deadline(kAmpleSeconds);
+      Effort effort(kAmpleSeconds);
       const WindowSearchResult found =
-          search_windows(made.graph, given_order(made.graph), budget, deadline);
+          search_windows(made.graph, given_order(made.graph), budget, effort);
       ASSERT_FALSE(found.infeasible && expected.feasible) << where;
       if (!found.order.empty()) {
         expect_right(made.graph, found.order, budget, where);
@@ -234,8 +235,9 @@ output h
   EXPECT_EQ(found.lower_bound_time_ns, 71);
   EXPECT_EQ(plan(graph, {.budget_bytes = 19, .strategy = "optimal"}).note,
             "no plan fits in any order: proven");
-  EXPECT_EQ(lower_bound_time_ns(graph, 20), has_solver() ? 71 : 68);
-  EXPECT_FALSE(lower_bound_time_ns(graph, 19));
+  Effort effort(kAmpleSeconds);
+  EXPECT_EQ(lower_bound_time_ns(graph, 20, effort), has_solver() ? 71 : 68);
+  EXPECT_FALSE(lower_bound_time_ns(graph, 19, effort));
 }
 
 TEST(Bound, IsBelowEveryPlanOfSmallGraphs) {
@@ -249,7 +251,8 @@ TEST(Bound, IsBelowEveryPlanOfSmallGraphs) {
           "seed " + std::to_string(seed) + ", budget " + std::to_string(budget);
       const StateSearchResult best = testing::brute_force(made.graph, budget);
       ASSERT_TRUE(best.complete) << where;
-      const auto bound = lower_bound_time_ns(made.graph, budget, {.time_limit_seconds = 10});
+      Effort effort(kAmpleSeconds);
+      const auto bound = lower_bound_time_ns(made.graph, budget, effort);
       infeasible += !best.feasible;
       if (!bound) {
         ASSERT_FALSE(best.feasible) << where;

@@ -42,8 +42,8 @@ testing::RandomGraphOptions shape_of(std::mt19937_64& generator) {
 
 // Searches and exact methods take their time; each has tests of its own beside this one.
 uint64_t one_in(std::string_view strategy) {
-  if (strategy == "optimal") return 500;
-  return strategy == "search" || strategy == "auto" || strategy == "chain_dp" ? 20 : 1;
+  if (strategy == "optimal" || strategy == "auto") return 251;  // odd: with and without keep_order
+  return strategy == "search" || strategy == "chain_dp" ? 21 : 1;
 }
 
 TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
@@ -68,7 +68,8 @@ TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
         if (HasFatalFailure()) return;
         ++(made.feasible ? feasible : infeasible);
         recomputing += made.order.size() > graph.ops.size();
-        if (strategy.name == "auto" && budget >= least) {
+        // The floor may need another order.
+        if (strategy.name == "auto" && budget >= least && seed % 2 != 0) {
           ASSERT_TRUE(made.feasible) << where << ": the floor is reachable";
         }
       }
@@ -81,13 +82,11 @@ TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
 }
 
 TEST(Strategies, SameInputGivesTheSamePlan) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
     for (const Strategy& strategy : strategies()) {
-      // Its solver may be stopped by the clock; optimal_test.cc tries it where it is not.
-      if (strategy.name == "optimal") continue;
       const PlanOptions options{.budget_bytes = budget,
                                 .strategy = std::string(strategy.name),
                                 .time_limit_seconds = 0.01,

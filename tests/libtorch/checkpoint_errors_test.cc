@@ -97,6 +97,14 @@ TEST(Determinism, OtherBytesAreFoundInBytesMode) {
   EXPECT_NO_THROW(checkpoint(fine, x, {.determinism = DeterminismCheck::bytes}).sum().backward());
 }
 
+TEST(Determinism, BytesOfSparseTensors) {
+  const Tensor sparse = torch::eye(4).to_sparse();
+  const auto product = [sparse](const Tensor& a) { return at::_sparse_mm(sparse, a.exp()).exp(); };
+  Tensor x = leaf({4, 4});
+  checkpoint(product, x, {.determinism = DeterminismCheck::bytes}).sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), torch::autograd::grad({product(x).sum()}, {x})[0]));
+}
+
 TEST(Determinism, CheckCanBeSwitchedOff) {
   Tensor x = leaf({4});
   const Tensor y = checkpoint(changing([](const Tensor& a) { return a.exp().sum(); },
@@ -153,7 +161,38 @@ TEST(Errors, ParameterChangedBeforeBackward) {
     linear->weight.add_(1);
   }
   expect_words(message_of([&] { y.sum().backward(); }),
-               {"[checkpoint] a parameter of shape [4, 4]", "call backward before"});
+               {"[checkpoint] a tensor of shape [4, 4]", "a parameter", "call backward before"});
+}
+
+// Autograd does not save a bias, so it would not notice; but the re-run would compute with the new
+// one, and give wrong gradients without a word.
+TEST(Errors, TensorTheRegionOnlyReadsIsChangedBeforeBackward) {
+  Tensor x = leaf({4});
+  Tensor bias = leaf({4}), shift = torch::ones({4}), unread = torch::ones({4});
+  const auto fn = [=](const Tensor& a) {
+    return (a + bias).exp().sin() * shift.detach().sum().item<float>() + unread;
+  };
+  const auto change_then_backward = [&](Tensor changed) {
+    const Tensor y = checkpoint(fn, x).sum();
+    torch::NoGradGuard no_grad;
+    changed.add_(1);
+    y.backward();
+  };
+  expect_words(message_of([&] { change_then_backward(bias); }),
+               {"a tensor of shape [4]", "version 1", "version 0"});
+  expect_words(message_of([&] { change_then_backward(shift); }), {"a tensor of shape [4]"});
+  EXPECT_NO_THROW(change_then_backward(unread));  // the re-run stops before it
+}
+
+// Another alias of a tensor counts its changes for itself.
+TEST(Errors, AliasesWithVersionsOfTheirOwnAreNoChange) {
+  Tensor x = leaf({4});
+  Tensor shift = torch::ones({4}).add_(1);
+  const auto fn = [=](const Tensor& a) {
+    return ((a + shift).exp() + shift.variable_data()).exp();
+  };
+  checkpoint(fn, x).sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), torch::autograd::grad({fn(x).sum()}, {x})[0]));
 }
 
 struct Refused : std::runtime_error {
@@ -224,6 +263,20 @@ TEST(Errors, EarlyStopSwallowedByTheFunction) {
       b = a.sin();
     }
     return b + 1;
+  };
+  checkpoint(fn, x).sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), x.exp().detach()));
+}
+
+// As code does that adds words to every error on its way.
+TEST(Errors, EarlyStopTurnedIntoAnErrorByTheFunction) {
+  Tensor x = leaf({4});
+  const auto fn = [](const Tensor& a) {
+    try {
+      return a.exp();
+    } catch (...) {
+      throw Refused("in exp");
+    }
   };
   checkpoint(fn, x).sum().backward();
   EXPECT_TRUE(same_bits(x.grad(), x.exp().detach()));

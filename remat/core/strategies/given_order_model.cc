@@ -244,8 +244,8 @@ std::optional<std::vector<Setting>> GivenOrderModel::settings_of(
   return settings;
 }
 
-Solution GivenOrderModel::solve(double time_limit_seconds, std::span<const Setting> start) const {
-  return model_.solve({.time_limit_seconds = time_limit_seconds, .start = start});
+Solution GivenOrderModel::solve(std::span<const Setting> start, Effort& effort) const {
+  return model_.solve({.start = start}, effort);
 }
 
 std::vector<OpId> GivenOrderModel::order_of(const Solution& solution) const {

@@ -43,7 +43,7 @@ class GivenOrderModel {
   // The slots that an order takes, as a start for the solver; none if the order is not in the
   // model.
   std::optional<std::vector<Setting>> settings_of(std::span<const OpId> order) const;
-  Solution solve(double time_limit_seconds, std::span<const Setting> start) const;
+  Solution solve(std::span<const Setting> start, Effort& effort) const;
   // The order that a solution stands for.
   std::vector<OpId> order_of(const Solution& solution) const;
 

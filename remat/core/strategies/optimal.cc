@@ -3,12 +3,12 @@
 // The exact planner. In this order, until the best plan is proven to be the best there is:
 //
 //     state_search        graphs of a few dozen ops: every plan there is, in any order
-//     window_search       a relaxation whose answers are mostly plans; hundreds to thousands of ops
+//     search              the best of the other strategies, improved: what the rest must beat
+//     window_search       a relaxation whose answers are mostly plans; hundreds of ops
 //     bound               what no plan can beat, in any order
 //     given_order_model   the memory model to the byte, for blocks of re-runs; dozens of ops
 //
-// They start from the best plan of the other strategies, and what leaves here has been through
-// verify in every build.
+// All of it counts its work (effort.h). What leaves here has been through verify in every build.
 
 #include <algorithm>
 #include <limits>
@@ -16,9 +16,10 @@
 #include <utility>
 
 #include "remat/core/bound.h"
-#include "remat/core/deadline.h"
+#include "remat/core/effort.h"
 #include "remat/core/error.h"
 #include "remat/core/linear_model.h"
+#include "remat/core/order_search.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/state_search.h"
 #include "remat/core/strategies/given_order_model.h"
@@ -32,34 +33,20 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-// A fraction of a second of state_search; a count, so that plans do not depend on the clock.
-constexpr size_t kMostStates = 100'000;
+constexpr int64_t kNsPerState = 500;  // of state_search
 // Beyond these the model seldom beats window_search within a minute.
 constexpr size_t kMostModelOps = 64;
 constexpr int64_t kMostTerms = 1'000'000;
-// Shares of the time limit.
-constexpr double kShareForOthers = 0.25;
-constexpr double kShareForBound = 0.25;
+// Beyond this many ops a window model takes more than its share of the default limit to be solved.
+constexpr size_t kMostWindowOps = 1'500;
+constexpr size_t kMostBoundOps = 3'000;
+constexpr double kShareOfGivenOrder = 0.6;   // of window_search
+constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
   if (!a.feasible) return a.peak_bytes < b.peak_bytes;
   return a.time_ns < b.time_ns;
-}
-
-std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order) {
-  std::vector<bool> seen(graph.ops.size(), false);
-  std::vector<OpId> first;
-  for (const OpId op : order) {
-    if (seen[index(op)]) continue;
-    seen[index(op)] = true;
-    first.push_back(op);
-  }
-  return first;
-}
-
-bool keeps_order(const Graph& graph, const std::vector<OpId>& order) {
-  return first_runs(graph, order) == given_order(graph);
 }
 
 // state_search takes the best of several places for a result, rewrite the first.
@@ -70,21 +57,23 @@ bool one_place_each(const Graph& graph) {
 
 class Optimal {
  public:
-  Optimal(const Graph& graph, const PlanOptions& options)
-      : graph_(graph), options_(options), deadline_(options.time_limit_seconds) {}
+  Optimal(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
 
   Plan plan() {
     best_ = plan_keep_all(graph_, options_);
     for (const Op& op : graph_.ops) bound_ns_ += op.time_ns;
     if (best_.feasible) {
       note_ = "nothing is faster: proven";
+    } else if (lower_bound_peak_bytes(graph_) > options_.budget_bytes) {
+      infeasible_ = true;
+      best_ = plan_search(graph_, options_);
+      note_ = "no plan fits in any order: proven";
     } else if (!search_all_states()) {
-      ask_the_others();
+      best_ = plan_search(graph_, options_);
       search_with_bounds();
     }
-    best_.strategy = kName;
-    best_.note = note_;
-    if (!infeasible_) best_.lower_bound_time_ns = bound_ns_;
+    best_.note = note_ + refused_;
+    if (best_.feasible) best_.lower_bound_time_ns = bound_ns_;
     return std::move(best_);
   }
 
@@ -95,6 +84,7 @@ class Optimal {
   }
 
   void take(std::vector<OpId> order) {
+    if (options_.keep_order && !keeps_order(graph_, order)) return;
     Plan found = make_plan(graph_, kName, std::move(order), options_.budget_bytes);
     if (!better(found, best_)) return;
     const int64_t limit = found.feasible ? options_.budget_bytes : found.peak_bytes;
@@ -107,44 +97,32 @@ class Optimal {
 
   // True if it has settled the matter.
   bool search_all_states() {
-    if (!one_place_each(graph_)) return false;
-    StateSearchResult found =
-        search_states(graph_, options_.budget_bytes,
-                      {.freedom = options_.keep_order ? Freedom::given_order : Freedom::any_order,
-                       .max_states = kMostStates});
+    const Effort effort = effort_of(graph_, options_, kStatesShare);
+    StateSearchResult found = remat::search_all_states(graph_, options_, effort);
     if (!found.complete) return false;
     if (!found.feasible) {
       infeasible_ = true;
-      ask_the_others();
+      best_ = plan_search(graph_, options_);
       note_ = concat("no plan fits ", scope(), ": proven");
       return true;
     }
     bound_ns_ = found.time_ns;
     take(std::move(found.order));
-    note_ = concat("nothing is faster ", scope(), ": proven", refused_);
+    note_ = concat("nothing is faster ", scope(), ": proven");
     return true;
-  }
-
-  void ask_the_others() {
-    PlanOptions quick = options_;
-    quick.time_limit_seconds = options_.time_limit_seconds * kShareForOthers;
-    for (const Strategy& strategy : strategies()) {
-      if (strategy.name == kName || strategy.name == "auto") continue;
-      if (deadline_.passed() && best_.feasible) break;
-      Plan made = strategy.plan(graph_, quick);
-      if (options_.keep_order && !keeps_order(graph_, made.order)) continue;
-      if (better(made, best_)) best_ = std::move(made);
-    }
   }
 
   void search_with_bounds() {
     if (!has_solver()) {
       note_ = "built without a solver (HiGHS): the best plan of the other strategies";
-      infeasible_ = lower_bound_peak_bytes(graph_) > options_.budget_bytes;
       return;
     }
-    search_windows_from_here();
-    if (!proven()) find_bound();
+    if (!best_.feasible) {  // it must be said at once: no wait for a proof
+      note_ = concat("no plan was found that fits ", scope(), "; that there is none is not proven");
+      return;
+    }
+    if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
+    if (!proven() && graph_.ops.size() <= kMostBoundOps) find_bound();
     if (!proven()) solve_model();
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
@@ -154,50 +132,64 @@ class Optimal {
     } else if (note_.empty()) {
       note_ = concat("not proven to be the best ", scope());
     }
-    note_ += refused_;
   }
 
   void search_windows_from_here() {
-    // Where another strategy has gained by another order, its order first.
-    if (!options_.keep_order && !keeps_order(graph_, best_.order)) {
-      const Deadline half(deadline_.left_seconds() / 2);
-      WindowSearchResult found =
-          search_windows(graph_, first_runs(graph_, best_.order), options_.budget_bytes, half);
-      if (!found.order.empty()) take(std::move(found.order));
-      if (proven()) return;
-    }
-    const Deadline share(deadline_.left_seconds() - options_.time_limit_seconds * kShareForBound);
-    WindowSearchResult found =
-        search_windows(graph_, given_order(graph_), options_.budget_bytes, share);
+    const std::vector<OpId> first = first_runs(graph_, best_.order);
+    const bool given = first == given_order(graph_);
+    Effort all = effort_of(graph_, options_, kWindowShare);
+    Effort effort = all.part(given ? all.left_seconds() : kShareOfGivenOrder * all.left_seconds());
+    const int64_t before_ns = effort.left_ns();
+    const WindowSearchResult found =
+        search_windows(graph_, given_order(graph_), options_.budget_bytes, effort, best_.time_ns);
+    all.spend(before_ns - effort.left_ns());
     if (options_.keep_order) {
       infeasible_ = found.infeasible;
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
     }
-    settled_ =
-        found.infeasible || (!found.order.empty() && attains(found.time_ns, found.least_time_ns));
-    if (!found.order.empty()) take(std::move(found.order));
-    if (settled_ && !options_.keep_order) note_ = "nothing is faster in the given order: proven";
+    propose(found);
+    settled_ = found.infeasible || attains(best_.time_ns, found.least_time_ns);
+    if (settled_) note_ = "nothing is faster in the given order: proven";
+    // Where another order was worth it, that order too.
+    if (!given && !proven()) {
+      propose(search_windows(graph_, first, options_.budget_bytes, all, best_.time_ns));
+    }
+  }
+
+  // Takes the plan; what is close to one is repaired first.
+  void propose(const WindowSearchResult& found) {
+    if (!found.order.empty()) take(found.order);
+    if (found.proposal.empty()) return;
+    Effort effort = effort_of(graph_, options_, kWindowShare);
+    OrderSearch search(graph_, {.budget_bytes = options_.budget_bytes,
+                                .keep_order = options_.keep_order,
+                                .seed = options_.seed,
+                                .limits = {.work = kPolishWork, .effort = &effort}});
+    OrderSearch::Found start = search.start(found.proposal);
+    if (!start.fits) search.repair(start);
+    if (!start.fits) return;
+    search.prune(start, start.order.size());
+    search.improve(start, kPolishWork, [](const OrderSearch::Found&) {});
+    take(std::move(start.order));
   }
 
   void find_bound() {
-    const double seconds =
-        std::max(deadline_.left_seconds(), options_.time_limit_seconds * kShareForBound);
+    Effort effort = effort_of(graph_, options_, kBoundShare);
     const std::optional<int64_t> bound = lower_bound_time_ns(
-        graph_, options_.budget_bytes,
-        {.time_limit_seconds = seconds,
-         .enough_ns = best_.feasible ? best_.time_ns : std::numeric_limits<int64_t>::max()});
+        graph_, options_.budget_bytes, effort,
+        {.enough_ns = best_.feasible ? best_.time_ns : std::numeric_limits<int64_t>::max()});
     infeasible_ = infeasible_ || !bound;
     if (bound) bound_ns_ = std::max(bound_ns_, *bound);
   }
 
   // Nothing to gain where the given order is settled.
   void solve_model() {
-    if (settled_ || graph_.ops.size() > kMostModelOps || deadline_.passed()) return;
+    if (settled_ || graph_.ops.size() > kMostModelOps) return;
     const GivenOrderModel model(graph_, options_.budget_bytes, kMostTerms);
     if (model.too_large()) return;
     const auto start = best_.feasible ? model.settings_of(best_.order) : std::nullopt;
-    const Solution solution =
-        model.solve(deadline_.left_seconds(), start ? *start : std::vector<Setting>{});
+    Effort effort = effort_of(graph_, options_, kWindowShare);
+    const Solution solution = model.solve(start ? *start : std::vector<Setting>{}, effort);
     if (!solution.values.empty()) take(model.order_of(solution));
     if (solution.status == Solution::Status::optimal && best_.feasible) {
       note_ = "the best of the plans that keep the given order, with re-runs in the graph's order";
@@ -206,7 +198,6 @@ class Optimal {
 
   const Graph& graph_;
   const PlanOptions& options_;
-  Deadline deadline_;
   Plan best_;
   int64_t bound_ns_ = 0;     // proven for the plans that the options allow
   bool infeasible_ = false;  // proven, likewise
@@ -217,8 +208,22 @@ class Optimal {
 
 }  // namespace
 
-Plan plan_optimal(const Graph& graph, const PlanOptions& options) {
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    const Effort& effort) {
+  if (!one_place_each(graph)) return {};
+  return search_states(graph, options.budget_bytes,
+                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order,
+                        .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});
+}
+
+Plan plan_auto(const Graph& graph, const PlanOptions& options) {
   return Optimal(graph, options).plan();
+}
+
+Plan plan_optimal(const Graph& graph, const PlanOptions& options) {
+  Plan plan = Optimal(graph, options).plan();
+  plan.strategy = kName;
+  return plan;
 }
 
 }  // namespace remat

@@ -3,102 +3,172 @@
 // Ours: start from the best construction there is, then search on the exact model (order_search.h).
 //
 //  1. starts: the given order, or another order of the same ops where that is allowed and lowers the
-//     peak; constructions of others (mutwo, selective, every_k); the order behind floor();
+//     peak; constructions of others (mutwo, selective, every_k, chain_dp); the order behind floor();
 //  2. each is made to fit by peak-aware greedy on exact marginal time, and needless re-runs are taken
 //     back;
-//  3. the fastest is annealed, if the graph is small: ops moved, inserted and erased one by one;
-//  4. large-neighbourhood search: ruin a few re-runs, repair, take back, until the limit.
+//  3. rounds, each twice as long as the one before: the fastest is annealed, if the graph is small
+//     (ops moved, inserted and erased one by one), and then ruined and repaired, a few re-runs at a
+//     time.
 //
-// The limit counts work, not seconds, so that the same input gives the same plan on a slow or loaded
-// machine too; the clock only ends a search that takes four times as long as it should.
+// Work is counted (effort.h), and a round does not depend on how many follow: a longer search begins
+// with the shorter one, so that it is never worse.
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "remat/core/bound.h"
+#include "remat/core/low_order.h"
 #include "remat/core/order_search.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
 namespace {
 
-// OrderCost's work units in a second of the time limit. One takes about 2.5 ns here, so that an idle
-// machine is done after about a quarter of the limit.
-constexpr double kWorkPerSecond = 1e8;
-
 // Annealing needs some thousand orders per op to be worth it.
 constexpr size_t kLargestAnnealed = 500;
+constexpr int64_t kFirstRound = 500'000;  // of OrderCost's units: about a millisecond
+// At most, and at most these parts of the whole, for finding another order and for making all starts
+// fit.
+constexpr int64_t kReorderWork = 25'000'000;
+constexpr int64_t kReorderPart = 8;
+constexpr int64_t kFitWork = 100'000'000;
+constexpr int64_t kFitPart = 2;
 
-
-
+constexpr std::array<double, 2> kHeats = {0.5, 0.2};
+constexpr int64_t kReorderTurns = 6;
 
 class Searcher {
  public:
   Searcher(const Graph& graph, const PlanOptions& options)
       : graph_(graph),
         options_(options),
+        effort_(effort_of(graph, options, kSearchShare)),
         search_(graph, {.budget_bytes = options.budget_bytes,
                         .keep_order = options.keep_order,
                         .seed = options.seed,
-                        .limits = limits(1.0)}) {}
+                        .limits = {.work = 0, .effort = &effort_}}) {}
 
   Plan plan() {
     OrderSearch::Found best = search_.start(given_order(graph_));
-    if (!best.fits && make_fit(best)) {
-      search_.set_limits(limits(1.0));
-      if (graph_.ops.size() <= kLargestAnnealed) search_.anneal(best, 0.5);
+    if (!best.fits && !look_at_all(best) && make_fit(best)) {
+      search_.set_work_limit(all_work());
       search_.prune(best, best.order.size());
-      search_.improve(best, [&](const OrderSearch::Found& found) { report(found); });
+      for (int64_t round = kFirstRound; !search_.exhausted() && improvable(best); round *= 2) {
+        const int64_t begin = search_.work();
+        if (graph_.ops.size() <= kLargestAnnealed) search_.anneal(best, round / 2);
+        search_.improve(best, begin + round, [&](const OrderSearch::Found& found) { report(found); });
+      }
     }
     return make_plan(graph_, "search", best.order, options_.budget_bytes);
   }
 
  private:
-  SearchLimits limits(double share) const {
-    if (options_.max_moves > 0) {
-      const double work = static_cast<double>(options_.max_moves) *
-                          static_cast<double>(OrderCost::kWorkPerOp * graph_.ops.size());
-      return {.work = static_cast<int64_t>(work * share)};
-    }
-    const auto seconds = std::chrono::duration<double>(options_.time_limit_seconds * share);
-    return {.work = static_cast<int64_t>(kWorkPerSecond * seconds.count()),
-            .deadline = started_ + std::chrono::duration_cast<std::chrono::nanoseconds>(seconds)};
+  int64_t all_work() const {
+    return static_cast<int64_t>(static_cast<double>(effort_.left_ns()) / OrderCost::kNsPerWork);
+  }
+  bool improvable(const OrderSearch::Found& found) const {
+    return found.order.size() > graph_.ops.size();
+  }
+  int64_t reorder_work() const { return std::min(kReorderWork, all_work() / kReorderPart); }
+  // So much more from here on.
+  void allow(int64_t work) { search_.set_work_limit(search_.work() + work); }
+
+  // Of a few dozen ops every plan can be looked at. True if that was possible and one fits.
+  bool look_at_all(OrderSearch::Found& best) {
+    const Effort effort = effort_of(graph_, options_, kStatesShare);
+    StateSearchResult all = search_all_states(graph_, options_, effort);
+    hopeless_ = all.complete && !all.feasible;
+    if (!all.complete || hopeless_) return false;
+    best = search_.start(std::move(all.order));
+    return true;
   }
 
   // The fastest order that fits, of all starts. "It does not fit at all" must be said at once, so the
   // lowest peak we know comes first: below it there is one try to get lower still.
   bool make_fit(OrderSearch::Found& best) {
-    OrderSearch::Found lowest = search_.start(plan_for_floor(graph_).order);
-    search_.set_limits(limits(0.1));
-    if (!lowest.fits && !search_.repair(lowest)) {
-      if (lowest.cost.peak_bytes < best.cost.peak_bytes) best = std::move(lowest);
+    OrderSearch::Found lowest = search_.start(plan_for_floor(graph_, options_.keep_order).order);
+    if (!lowest.fits && !hopeless_ && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
+      OrderSearch::Found lower = lowest;
+      allow(reorder_work());
+      search_.repair(lower);
+      consider(std::move(lower), lowest);
+      if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
+        consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
+      }
+      // Greedy gets stuck close to the floor.
+      if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed) {
+        allow(2 * reorder_work());
+        search_.anneal(lowest, reorder_work());
+        OrderSearch::Found given = best;
+        if (!lowest.fits) search_.anneal(given, reorder_work());
+        consider(std::move(given), lowest);
+      }
+    }
+    if (!lowest.fits) {
+      consider(std::move(lowest), best);
       return false;
     }
     OrderSearch::Found reordered = best;
-    search_.set_limits(limits(0.25));
-    search_.reorder(reordered, 50'000);
-    search_.set_limits(limits(0.5));
-    finish(reordered, best);
-    for (OrderSearch::Found& start : constructions()) finish(start, best);
-    if (!best.fits) best = std::move(lowest);
+    if (!options_.keep_order) reorder(reordered);
+    if (reordered.fits) {  // every op once: nothing is faster
+      best = std::move(reordered);
+      return true;
+    }
+    allow(std::min(kFitWork, all_work() / kFitPart));
+    finish(std::move(reordered), best);
+    for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
+    consider(std::move(lowest), best);
     return true;
   }
 
-  // Makes the start fit, if it can, and keeps it if it is better than the best.
-  void finish(OrderSearch::Found& start, OrderSearch::Found& best) {
-    if (!start.fits) search_.repair(start);
-    if (start.fits) search_.prune(start, start.order.size());
-    const bool better = start.fits != best.fits
-                            ? start.fits
-                            : start.fits ? start.cost.time_ns < best.cost.time_ns
-                                         : start.cost.peak_bytes < best.cost.peak_bytes;
-    if (better) best = std::move(start);
+  // The least overflow that other orders have, from two starts in turn. Mild heat is best where there
+  // is far to go, strong heat, from the given order again, for the last few bytes.
+  void reorder(OrderSearch::Found& best) {
+    const OrderSearch::Found given = best;
+    OrderSearch::Found made = search_.start(low_peak_order(graph_));
+    OrderSearch::Found near = given;
+    const int64_t tries = std::max<int64_t>(
+        1, reorder_work() / kReorderTurns /
+               (OrderCost::kWorkPerOp * static_cast<int64_t>(graph_.ops.size())));
+    const auto keep_lower = [&](const OrderSearch::Found& found) {
+      if (found.cost.overflow < best.cost.overflow) best = found;
+    };
+    allow(reorder_work());
+    keep_lower(made);
+    for (size_t turn = 0; !best.fits && !search_.exhausted(); ++turn) {
+      OrderSearch::Found hot = given;
+      OrderSearch::Found& found = turn % 3 == 0 ? made : turn % 3 == 1 ? near : hot;
+      search_.reorder(found, tries, turn % 3 == 2 ? kHeats[turn / 3 % kHeats.size()] : OrderSearch::kMild);
+      keep_lower(found);
+    }
   }
 
+  // Makes the start fit, if it can, and keeps it if it is better than the best.
+  void finish(OrderSearch::Found start, OrderSearch::Found& best) {
+    if (!start.fits) search_.repair(start);
+    if (start.fits) search_.prune(start, start.order.size());
+    consider(std::move(start), best);
+  }
+
+  static void consider(OrderSearch::Found found, OrderSearch::Found& best) {
+    const bool better = found.fits != best.fits
+                            ? found.fits
+                            : found.fits ? found.cost.time_ns < best.cost.time_ns
+                                         : found.cost.peak_bytes < best.cost.peak_bytes;
+    if (better) best = std::move(found);
+  }
+
+  // Whatever their limits of work are, these are made as if they were asked for alone: the search is
+  // then never worse than any of them.
   std::vector<OrderSearch::Found> constructions() {
     std::vector<OrderSearch::Found> starts;
-    for (const auto construct : {plan_mutwo, plan_selective, plan_every_k}) {
+    for (const auto construct : {plan_mutwo, plan_selective, plan_every_k, plan_chain_dp}) {
       if (construct == plan_mutwo && graph_.ops.size() > kLargestForMutwo) continue;
-      starts.push_back(search_.start(construct(graph_, options_).order));
+      if (construct == plan_chain_dp && graph_.ops.size() > kLargestForChainDp) continue;
+      std::vector<OpId> order = construct(graph_, options_).order;
+      if (options_.keep_order && !keeps_order(graph_, order)) continue;
+      starts.push_back(search_.start(std::move(order)));
     }
     return starts;
   }
@@ -113,8 +183,9 @@ class Searcher {
 
   const Graph& graph_;
   const PlanOptions& options_;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  Effort effort_;
   OrderSearch search_;
+  bool hopeless_ = false;  // proven: no plan fits
 };
 
 }  // namespace

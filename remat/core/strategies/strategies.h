@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "remat/core/effort.h"
 #include "remat/core/plan.h"
+#include "remat/core/state_search.h"
 
 namespace remat {
 
@@ -21,7 +23,19 @@ Plan plan_auto(const Graph& graph, const PlanOptions& options);
 // mutwo's choice is quadratic in the number of candidates; above this many ops others do without it.
 inline constexpr size_t kLargestForMutwo = 10'000;
 
+// Its blocks and tables are linear but not cheap.
+inline constexpr size_t kLargestForChainDp = 10'000;
+
 // The plan behind floor(): the lowest peak we know how to reach, whatever it costs in time.
-Plan plan_for_floor(const Graph& graph);
+Plan plan_for_floor(const Graph& graph, bool keep_order = false);
+
+// search_states() with the freedom that the options leave, for as many states as the effort allows.
+// Not complete where it does not apply.
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    const Effort& effort);
+
+// Each op's first run, in the order in which they come.
+std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order);
+bool keeps_order(const Graph& graph, const std::vector<OpId>& order);
 
 }  // namespace remat

@@ -21,11 +21,12 @@ constexpr int kMostSqueezes = 12;
 class WindowSearch {
  public:
   WindowSearch(const Graph& graph, std::span<const OpId> first_runs, int64_t budget_bytes,
-               const Deadline& deadline)
+               Effort& effort, int64_t known_time_ns)
       : graph_(graph),
         first_runs_(first_runs),
         budget_bytes_(budget_bytes),
-        deadline_(deadline),
+        effort_(effort),
+        known_time_ns_(known_time_ns),
         cost_(graph) {
     for (const Op& op : graph.ops) once_ns_ += op.time_ns;
     position_.resize(graph.ops.size());
@@ -37,10 +38,12 @@ class WindowSearch {
     if (consider({first_runs_.begin(), first_runs_.end()})) return std::move(result_);
     choose_first_cuts();
     int64_t squeezed_bytes = 0;
-    for (int squeezes = 0; squeezes < kMostSqueezes && !deadline_.passed();) {
+    for (int squeezes = 0; squeezes < kMostSqueezes && !effort_.exhausted();) {
       const std::vector<OpId> proposal = propose(budget_bytes_ - squeezed_bytes);
       if (proposal.empty() || done()) break;
-      consider(proposal);
+      if (!consider(proposal) && cost_.evaluate(proposal, budget_bytes_).legal) {
+        result_.proposal = proposal;
+      }
       if (done()) break;
       if (squeezed_bytes == 0 && add_cuts(proposal)) continue;
       // Nothing to cut at: a fit that is not the best is all there is to get.
@@ -54,8 +57,15 @@ class WindowSearch {
 
  private:
   bool done() const {
-    return result_.infeasible ||
+    return result_.infeasible || attains(known_time_ns_, result_.least_time_ns) ||
            (!result_.order.empty() && attains(result_.time_ns, result_.least_time_ns));
+  }
+
+  // A bound on what re-runs take that leaves nothing to gain.
+  int64_t enough_ns() const {
+    const int64_t best = result_.order.empty() ? known_time_ns_
+                                               : std::min(known_time_ns_, result_.time_ns);
+    return best - best / 50'000 - once_ns_;
   }
 
   // Takes the order, less what it does not need, if it fits and is the fastest so far.
@@ -79,7 +89,7 @@ class WindowSearch {
       seen[index(order[i])] = true;
     }
     const int64_t limit = std::max(budget_bytes_, cost_.evaluate(order, budget_bytes_).peak_bytes);
-    for (size_t i = order.size(); i-- > 0 && !deadline_.passed();) {
+    for (size_t i = order.size(); i-- > 0;) {
       if (!again[i]) continue;
       std::vector<OpId> without = order;
       without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
@@ -153,7 +163,7 @@ class WindowSearch {
     for (const size_t position : cuts_) cuts.push_back(first_runs_[position]);
     const std::vector<WindowModel::Watched> watched(watched_.begin(), watched_.end());
     const WindowModel model(graph_, first_runs_, cuts, budget_bytes, watched);
-    const WindowModel::Answer answer = model.solve(deadline_.left_seconds());
+    const WindowModel::Answer answer = model.solve(effort_, enough_ns());
     if (budget_bytes == budget_bytes_) {
       result_.infeasible = answer.infeasible;
       result_.least_time_ns = std::max(result_.least_time_ns, once_ns_ + answer.least_extra_ns);
@@ -198,7 +208,8 @@ class WindowSearch {
   std::span<const OpId> first_runs_;
   std::vector<size_t> position_;  // by op, in first_runs_
   int64_t budget_bytes_;
-  const Deadline& deadline_;
+  Effort& effort_;
+  int64_t known_time_ns_;
   OrderCost cost_;
   int64_t once_ns_ = 0;
   std::set<size_t> cuts_;  // positions
@@ -210,13 +221,14 @@ class WindowSearch {
 }  // namespace
 
 WindowSearchResult search_windows(const Graph& graph, std::span<const OpId> first_runs,
-                                  int64_t budget_bytes, const Deadline& deadline) {
+                                  int64_t budget_bytes, Effort& effort,
+                                  int64_t known_time_ns) {
   if (!has_solver()) {
     WindowSearchResult nothing;
     for (const Op& op : graph.ops) nothing.least_time_ns += op.time_ns;
     return nothing;
   }
-  return WindowSearch(graph, first_runs, budget_bytes, deadline).search();
+  return WindowSearch(graph, first_runs, budget_bytes, effort, known_time_ns).search();
 }
 
 }  // namespace remat

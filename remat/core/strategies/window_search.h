@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
-#include "remat/core/deadline.h"
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 
 namespace remat {
@@ -26,10 +27,13 @@ struct WindowSearchResult {
   int64_t time_ns = 0;        // of `order`
   bool infeasible = false;    // proven: no plan with these first runs fits
   int64_t least_time_ns = 0;  // proven: of all plans with these first runs
+  std::vector<OpId> proposal;  // legal, does not fit or is not the fastest: the last that was tried
 };
 
-// `first_runs` is a legal order that holds every op once.
+// `first_runs` is a legal order that holds every op once. Deterministic; ends with the effort, or
+// when nothing can be better than a plan that takes `known_time_ns`.
 WindowSearchResult search_windows(const Graph& graph, std::span<const OpId> first_runs,
-                                  int64_t budget_bytes, const Deadline& deadline);
+                                  int64_t budget_bytes, Effort& effort,
+                                  int64_t known_time_ns = std::numeric_limits<int64_t>::max());
 
 }  // namespace remat
