@@ -38,7 +38,10 @@ install(FILES ${PROJECT_BINARY_DIR}/remat-config.cmake
 
 if(TARGET remat_cli)
   file(RELATIVE_PATH remat_from_bin /${CMAKE_INSTALL_BINDIR} /${remat_own_libdir})
-  set_target_properties(remat_cli PROPERTIES
-    INSTALL_RPATH $ORIGIN/${remat_from_bin} INSTALL_RPATH_USE_LINK_PATH ON)
+  set(remat_rpath $ORIGIN/${remat_from_bin})
+  if(REMAT_TORCH)
+    list(APPEND remat_rpath ${TORCH_INSTALL_PREFIX}/lib)
+  endif()
+  set_target_properties(remat_cli PROPERTIES INSTALL_RPATH "${remat_rpath}")
   install(TARGETS remat_cli)
 endif()
