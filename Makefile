@@ -35,7 +35,7 @@ build: configured
 demo: build
 	@build/bin/remat plan bench/graphs/resnet50.graph --budget 75%,50%,35% --strategy every_k,mutwo,auto
 	@echo
-	@build/bin/remat run resnet50 --budget 50% --compare checkpoint
+	@build/bin/remat run resnet50 --image 192 --budget 50% --compare checkpoint
 	@echo
 	@build/bin/remat run gpt2_small --batch 2 --seq 512 --width 384 --budget 50% --compare checkpoint
 

@@ -82,8 +82,9 @@ std::string run_text(const RunReport& report) {
                      share(report.budget_bytes, report.keep_all_peak_bytes),
                      format_bytes(report.keep_all_peak_bytes), format_bytes(report.floor_bytes),
                      report.floor_op);
-  out += fmt::format("{} steps, each method on a model of its own, interleaved; loss {:.4f} to {:.4f}\n\n",
-                     report.rounds, report.first_loss, report.last_loss);
+  out += fmt::format("{} step{}, each method on a model of its own, interleaved; loss {:.4f} to {:.4f}\n\n",
+                     report.rounds, report.rounds == 1 ? "" : "s", report.first_loss,
+                     report.last_loss);
   Table table({"method", "predicted peak", "measured peak", "of plain", "reserved", "resident",
                "step", "time ratio", "same bits"});
   table.add_row({"plain LibTorch", "-", format_bytes(whole), share(whole, whole), "-",
@@ -93,7 +94,7 @@ std::string run_text(const RunReport& report) {
   for (const MethodReport& method : report.methods) {
     if (!method.feasible) {
       table.add_row({method_label(method), "does not fit"});
-      faults += fmt::format("{}: {}\n", method.method, method.fault);
+      faults += method.fault + "\n";  // begins with the strategy, or with the budget
       continue;
     }
     table.add_row({method_label(method), optional_bytes(method.predicted_peak_bytes),

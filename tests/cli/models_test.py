@@ -168,7 +168,7 @@ class RunTest(CliTest):
         self.assertLessEqual(run["reserved_bytes"], run["budget_bytes"])
         self.assertEqual(run["outside_allocations"], 0)
         self.assertGreater(run["time_ratio_to_eager"], 0)
-        self.assertGreater(run["eager_peak_bytes"], run["predicted_peak_bytes"])
+        self.assertGreater(run["eager_peak_bytes"], 0)
 
     def test_the_same_bits_inside_the_budget(self):
         for model in [RESNET, GPT, GPT + " --dtype bf16"]:
@@ -177,10 +177,11 @@ class RunTest(CliTest):
                 self.check(run)
                 self.assertEqual((run["rounds"], run["verified"]), (3, True))
                 self.assertNotIn("compared", run)
+                self.assertLess(run["measured_peak_bytes"], run["eager_peak_bytes"])
                 self.assertLess(run["last_loss"], 20)
 
     def test_compare(self):
-        run = self.done_json(f"run {RESNET} --budget 100% --steps 2 --threads 1 "
+        run = self.done_json(f"run {RESNET} --budget 110% --steps 2 --threads 1 "
                              "--compare checkpoint,keep_all,recompute_all")
         self.check(run)
         self.assertEqual(run["threads"], 1)
@@ -194,9 +195,10 @@ class RunTest(CliTest):
         self.assertGreater(compared["recompute_all"]["recomputed_ops"], 0)
 
     def test_text_and_json_in_a_file(self):
-        text = self.done(f"run {GPT} --budget 80% --steps 1 --compare checkpoint,keep_all --json out")
-        for words in ["gpt2_small, batch 2", "plain LibTorch", "auto", "checkpoint", "time ratio",
-                      "same bits", "yes", "resident", "does not fit", "thread stacks"]:
+        text = self.done(f"run {RESNET} --budget 75% --steps 1 --compare checkpoint,keep_all "
+                         "--json out")
+        for words in ["resnet18, batch 16", "plain LibTorch", "auto", "checkpoint", "time ratio",
+                      "same bits", "yes", "resident", "does not fit", "keep_all reaches", "thread stacks"]:
             self.assertIn(words, text)
         run = json.loads(self.read("out"))
         self.check(run)

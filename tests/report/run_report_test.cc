@@ -45,7 +45,7 @@ TEST(RunReport, BrokenPromisesAreNamed) {
 TEST(RunReport, TextHasARowForEveryMethod) {
   const std::string text = run_text(good());
   for (const char* words : {"plain LibTorch", "auto (search)", "1.020", "45.0 %", "checkpoint",
-                            "75.0 %", "does not fit", "keep_all: reaches too much"}) {
+                            "75.0 %", "does not fit", "reaches too much"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
   }
 }
