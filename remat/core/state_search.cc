@@ -292,7 +292,7 @@ class Search {
   }
 
   // Where many states have run the same ops, comparing them takes longer than making them.
-  static constexpr size_t kComparisonsPerState = 16;
+  static constexpr size_t kComparisonsPerState = 128;
 
   const Graph& graph_;
   StateSearchOptions options_;
