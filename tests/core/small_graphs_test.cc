@@ -116,7 +116,7 @@ std::vector<int64_t> budgets_of(const Graph& graph) {
 // No order that can be written down is faster than what `optimal` says is the best.
 TEST(SmallGraphs, NothingIsFasterThanOptimal) {
   int64_t refuted = 0, complete = 0, recomputing = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(60); ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(1'200) / 20; ++seed) {
     const Graph graph = plain_graph(seed, 4);
     for (const int64_t budget : budgets_of(graph)) {
       const Plan best = plan(graph, {.budget_bytes = budget, .strategy = "optimal"});
@@ -140,7 +140,7 @@ TEST(SmallGraphs, NothingIsFasterThanOptimal) {
 // never more than 2 % slower.
 TEST(SmallGraphs, SearchFindsTheBestPlan) {
   int64_t cases = 0, equal = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(40); ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(800) / 20; ++seed) {
     const Graph graph = plain_graph(seed, 10);
     for (const int64_t budget : budgets_of(graph)) {
       const StateSearchResult best = search_states(graph, budget, {.max_states = 100'000});
