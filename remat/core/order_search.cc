@@ -204,6 +204,8 @@ bool OrderSearch::try_move(Found& found, double tolerance) {
   const size_t from = random_below(order.size());
   const bool later = (random() & 1) != 0;
   const size_t farthest = reach(order, from, later, kLongestMove);
+  // Counted though nothing was evaluated: in a chain no op can move, and trying must end.
+  cost_.add_work(OrderCost::kWorkPerOp * static_cast<int64_t>(1 + farthest));
   if (farthest == 0) return false;
   const size_t distance = 1 + random_below(farthest);
   const size_t to = later ? from + distance : from - distance;

@@ -47,7 +47,7 @@ uint64_t one_in(std::string_view strategy) {
 }
 
 TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
-  const uint64_t graphs = testing::property_graphs(8'000);
+  const uint64_t graphs = testing::property_graphs(20'000);
   int64_t feasible = 0, infeasible = 0, recomputing = 0;
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
