@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "remat/core/place.h"
@@ -33,11 +32,6 @@ struct ExecuteOptions {
 
 namespace detail {
 class Arena;
-// Throws Error unless the batch has the number of tensors, shapes and types of the captured one.
-void check_batch(const Recording& recording, const Batch& batch);
-// What no longer looks, or lies in memory, as it did when the step was captured: a parameter or its
-// gradient, as a clause; empty if nothing.
-std::string layout_change(const Recording& recording);
 }
 
 // Runs a schedule of a recorded step on real tensors, inside an arena, at the addresses of a
@@ -56,8 +50,10 @@ class Execution {
   // generators are put back, what it threw comes out, and the next call works.
   StepResult run(const Batch& batch);
 
-  // As run, and adds to op_ns, by op of the graph, the time that its kernel took.
-  StepResult run_timed(const Batch& batch, std::vector<int64_t>& op_ns);
+  // As run, and appends to samples_ns, by op of the graph, the time that its kernel took. Ops that are
+  // short and give the same again when called again are called `repeats` times more.
+  StepResult run_timed(const Batch& batch, std::vector<std::vector<int64_t>>& samples_ns,
+                       int repeats = 0);
 
   // After a run: gives the externals that it wrote, except gradients, and the generators the
   // contents they had before it.

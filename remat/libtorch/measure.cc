@@ -11,6 +11,10 @@
 namespace remat {
 namespace {
 
+constexpr int kLeastRounds = 3;
+constexpr int kEnoughSamples = 9;  // of a short op
+constexpr int kRepeats = 4;
+
 int64_t median(std::vector<int64_t> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
@@ -54,31 +58,32 @@ Measurement measure(const Recording& recording, const Batch& batch, const Measur
 
   execution.run(batch);  // touches every page, fills every cache
   execution.undo();
-  const size_t ops = recording.graph.ops.size();
-  std::vector<std::vector<int64_t>> times(ops);
-  std::vector<int64_t> steps;
   const int64_t begin = device.now_ns();
-  const auto limit_ns = static_cast<int64_t>(options.seconds * 1e9);
-  constexpr size_t kLeastRounds = 3;
+  const auto elapsed_s = [&] { return static_cast<double>(device.now_ns() - begin) / 1e9; };
+  std::vector<std::vector<int64_t>> samples(recording.graph.ops.size());
+  std::vector<int64_t> steps;
   // A round with timers, then one without: what the timers cost, and what the neighbours do, shows.
-  while (steps.size() < kLeastRounds ||
-         (device.now_ns() - begin < limit_ns && steps.size() < static_cast<size_t>(options.max_rounds))) {
-    std::vector<int64_t> round(ops, 0);
-    execution.run_timed(batch, round);
+  // Where time is short for many rounds, short ops are at least called several times in each.
+  const auto round = [&](int repeats) {
+    execution.run_timed(batch, samples, repeats);
     execution.undo();
-    for (size_t i = 0; i < ops; ++i) {
-      times[i].push_back(round[i]);
-    }
     const int64_t start = device.now_ns();
     execution.run(batch);
     steps.push_back(device.now_ns() - start);
     execution.undo();
+  };
+  round(0);
+  const double rounds = std::clamp(options.seconds / elapsed_s(), double{kLeastRounds},
+                                   static_cast<double>(options.max_rounds));
+  const int repeats = rounds < kEnoughSamples ? kRepeats : 0;
+  while (static_cast<double>(steps.size()) < rounds) {
+    round(repeats);
   }
   Measurement measured{.graph = recording.graph,
                        .step_ns = median(steps),
                        .rounds = static_cast<int>(steps.size())};
-  for (size_t i = 0; i < ops; ++i) {
-    measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(times[i]));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(samples[i]));
   }
   return measured;
 }

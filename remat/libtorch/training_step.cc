@@ -11,6 +11,7 @@
 #include "remat/libtorch/arena.h"
 #include "remat/libtorch/device.h"
 #include "remat/libtorch/measure.h"
+#include "remat/libtorch/recording_check.h"
 
 namespace remat {
 namespace {

@@ -7,52 +7,26 @@
 #include <cmath>
 #include <memory>
 
-#include "remat/core/error.h"
 #include "remat/libtorch/checkpoint.h"
 #include "remat/libtorch/scope.h"
-#include "tests/libtorch/training.h"
+#include "tests/libtorch/capture_fixture.h"
 
-// What a loss function may do, and what it may not. Whatever is captured is trained with everything
-// kept, at the least memory, and with everything recomputed.
+// What a loss function may do. Whatever is captured is trained with everything kept, at the least
+// memory, and with everything recomputed. What it may not do: capture_refusals_test.cc.
 
 namespace remat {
 namespace {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
+using testing::batches;
 using testing::capture_error;
+using testing::expect_contains;
 using testing::expect_trains_the_same;
 using testing::module_problem;
+using testing::parameter;
 using testing::Problem;
-using ::testing::Test;
-
-Tensor parameter(at::IntArrayRef sizes) { return torch::randn(sizes, at::requires_grad()); }
-
-std::vector<Batch> batches(at::IntArrayRef sizes) {
-  return {{torch::randn(sizes)}, {torch::randn(sizes)}, {torch::randn(sizes)}};
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
-
-class Capture : public Test {
- protected:
-  void SetUp() override { torch::manual_seed(3); }
-
-  // A loss of one weight [4, 6] and one input [5, 6], through h = x w^T [5, 4].
-  template <typename Loss>
-  Problem on_matrix(Loss loss) {
-    const Tensor w = parameter({4, 6});
-    return {.parameters = {w},
-            .loss =
-                [w, loss](const Batch& batch) mutable {
-                  return loss(torch::matmul(batch[0], w.t()), batch);
-                },
-            .batches = batches({5, 6})};
-  }
-};
-
+using Capture = testing::CaptureFixture;
 
 TEST_F(Capture, TensorListsAndOptionalLists) {
   expect_trains_the_same(on_matrix([](const Tensor& h, const Batch&) {
@@ -394,192 +368,10 @@ TEST_F(Capture, StateInBuffersMoves) {
   expect_trains_the_same(problem);
 }
 
-// What cannot be recorded.
-
-TEST_F(Capture, HostReadsAreRefusedByName) {
-  const std::string message = capture_error(on_matrix([](const Tensor& h, const Batch&) {
-    const Scope scope("encoder.0");
-    return h.sum() * h.detach().max().item<float>();
-  }));
-  expect_contains(message, "[capture] aten::_local_scalar_dense (layer encoder.0) reads a value");
-}
-
-TEST_F(Capture, ShapesThatDependOnValuesAreRefused) {
-  expect_contains(
-      capture_error(on_matrix([](const Tensor& h, const Batch&) { return h.nonzero().sum() * h.sum(); })),
-      "aten::nonzero makes a tensor whose shape depends on values");
-  expect_contains(
-      capture_error(on_matrix([](const Tensor& h, const Batch&) { return h.index({h > 0}).sum(); })),
-      "aten::index makes a tensor whose shape depends on values");
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) {
-                    return h.masked_select(h > 0).sum();
-                  })),
-                  "aten::masked_select");
-}
-
-TEST_F(Capture, StepsThatDifferFromCallToCallAreRefused) {
-  auto calls = std::make_shared<int>(0);
-  expect_contains(capture_error(on_matrix([calls](const Tensor& h, const Batch&) {
-                    return (*calls)++ % 2 == 0 ? h.sin().sum() : h.cos().sum();
-                  })),
-                  "two calls of the step differ at op ");
-  auto rate = std::make_shared<double>(1);
-  expect_contains(capture_error(on_matrix([rate](const Tensor& h, const Batch&) {
-                    return (h * (*rate *= 0.5)).sum();
-                  })),
-                  "argument 'other' was 0.25 in one call and 0.125 in another");
-  expect_contains(capture_error(on_matrix([rate](const Tensor& h, const Batch&) {
-                    return torch::leaky_relu(h, *rate *= 0.5).sum();
-                  })),
-                  "argument 'negative_slope' was ");
-  expect_contains(capture_error(on_matrix([calls](const Tensor& h, const Batch&) {
-                    return h.slice(0, 0, 1 + (*calls)++ % 2).sum();
-                  })),
-                  "two calls of the step differ");
-  // Contents of the batch, read by the host behind our back.
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch& batch) {
-                    return (h * batch[0].const_data_ptr<float>()[0]).sum();
-                  })),
-                  "argument 'other' was ");
-  expect_contains(capture_error(on_matrix([rate](const Tensor& h, const Batch&) {
-                    return (h * torch::full({}, 2.0) * torch::tensor(*rate *= 0.5)).sum();
-                  })),
-                  "two calls of the step differ");
-}
-
-TEST_F(Capture, TensorsKeptByTheFunctionAreRefused) {
-  auto hidden = std::make_shared<Tensor>(torch::zeros({5, 4}));
-  expect_contains(capture_error(on_matrix([hidden](const Tensor& h, const Batch&) {
-                    const Tensor y = (h + *hidden).tanh();
-                    *hidden = y.detach();
-                    return y.sum();
-                  })),
-                  "aten::tanh");
-  auto last = std::make_shared<Tensor>();
-  expect_contains(capture_error(on_matrix([last](const Tensor& h, const Batch& batch) {
-                    *last = batch[0].slice(0, 0, 1);
-                    return h.sum();
-                  })),
-                  "tensor 0 of the batch is still held after the step");
-}
-
-TEST_F(Capture, ParametersThatWereNotPassedAreNamed) {
-  const Tensor forgotten = parameter({4});
-  expect_contains(capture_error(on_matrix([forgotten](const Tensor& h, const Batch&) {
-                    return (h * forgotten).sum();
-                  })),
-                  "a tensor of sizes [4] gets a gradient and is not among the parameters");
-}
-
-TEST_F(Capture, TensorsThatAreNotDenseAreRefused) {
-  const Tensor table = parameter({9, 4});
-  const Problem sparse{.parameters = {table},
-                       .loss =
-                           [table](const Batch& batch) {
-                             return at::embedding(table, batch[0], -1, false, /*sparse=*/true).sum();
-                           },
-                       .batches = {{torch::tensor({1, 2, 1})}}};
-  expect_contains(capture_error(sparse), "sparse");
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) {
-                    return torch::quantize_per_tensor(h.detach(), 0.1, 0, at::kQInt8)
-                               .dequantize()
-                               .sum() *
-                           h.sum();
-                  })),
-                  "quantized");
-  Problem batch = on_matrix([](const Tensor& h, const Batch&) { return h.sum(); });
-  batch.batches = {{torch::randn({5, 6}).to_sparse()}};
-  expect_contains(capture_error(batch), "[capture] tensor 0 of the batch is sparse");
-  batch.batches = {{Tensor()}};
-  expect_contains(capture_error(batch), "[capture] tensor 0 of the batch is undefined");
-  batch.batches = {{torch::randn({5, 6}, at::requires_grad())}};
-  expect_contains(capture_error(batch), "requires a gradient; pass it as a parameter");
-}
-
-TEST_F(Capture, TensorsThatChangeTheirSizeAreRefused) {
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) {
-                    Tensor out = torch::empty({0});
-                    at::mul_out(out, h.detach(), h.detach());
-                    return (h * out).sum();
-                  })),
-                  "aten::mul gives a tensor another size or storage");
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) {
-                    Tensor out = torch::zeros({2});
-                    out.resize_({5, 4}).zero_();
-                    return (h * out).sum();
-                  })),
-                  "aten::resize_ gives a tensor another size or storage");
-}
-
-TEST_F(Capture, HostTensorsWrittenInPlace) {
-  expect_trains_the_same(on_matrix([](const Tensor& h, const Batch&) {
-    return (h * torch::tensor({1.0f, 2.0f, 3.0f, 4.0f}).mul_(2)).sum();
-  }));
-}
-
-TEST_F(Capture, LossesThatAreNoLossesAreRefused) {
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) { return h; })),
-                  "a tensor of 20 elements");
-  expect_contains(capture_error(on_matrix([](const Tensor&, const Batch&) { return Tensor(); })),
-                  "an undefined tensor");
-  expect_contains(
-      capture_error(on_matrix([](const Tensor& h, const Batch&) { return h.detach().sum(); })),
-      "does not depend on any parameter");
-  expect_contains(capture_error(on_matrix([](const Tensor& h, const Batch&) {
-                    const at::NoGradGuard no_gradients;
-                    return h.detach().sum();
-                  })),
-                  "does not depend on any parameter");
-  const Tensor number = parameter({});
-  expect_contains(capture_error({.parameters = {number},
-                                 .loss = [number](const Batch&) { return number; },
-                                 .batches = {{}}}),
-                  "the loss was not made by an op of the step");
-}
-
 TEST_F(Capture, CallerWithoutGradModeIsNoMatter) {
   const Problem problem = on_matrix([](const Tensor& h, const Batch&) { return h.sum(); });
   const at::NoGradGuard no_gradients;
   EXPECT_FALSE(capture(problem.loss, problem.batches[0], problem.parameters).graph.ops.empty());
-}
-
-// Whatever a throwing function did before is undone.
-TEST_F(Capture, ThrowingFunctionsLeaveEverythingAsItWas) {
-  torch::nn::BatchNorm1d norm(4);
-  Problem problem = on_matrix([norm](const Tensor& h, const Batch&) mutable {
-    const Tensor y = at::dropout(norm->forward(h), 0.5, true);
-    y.sum().backward();
-    if (y.dim() == 2) {
-      throw std::runtime_error("the function's own");
-    }
-    return y.sum();
-  });
-  for (const Tensor& each : norm->parameters()) {
-    problem.parameters.push_back(each);
-  }
-  problem.buffers = norm->buffers();
-  for (const Tensor& each : problem.parameters) {
-    Tensor(each).mutable_grad() = torch::ones_like(each);
-  }
-  const auto state = [&] {
-    std::vector<Tensor> tensors = testing::clones(problem.parameters);
-    for (const Tensor& each : problem.parameters) {
-      tensors.push_back(each.grad().clone());
-    }
-    for (const Tensor& each : problem.buffers) {
-      tensors.push_back(each.clone());
-    }
-    tensors.push_back(testing::generator_state());
-    return tensors;
-  };
-  const std::vector<Tensor> before = state();
-  try {
-    capture(problem.loss, problem.batches[0], problem.parameters, {.buffers = problem.buffers});
-    FAIL() << "nothing was thrown";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "the function's own");
-  }
-  EXPECT_TRUE(testing::same_bits(state(), before));
 }
 
 TEST_F(Capture, NamesLayersInBothPhases) {
@@ -621,33 +413,6 @@ TEST_P(CaptureZoo, NoOpLiesAboutWhatItWritesNorAboutReuse) {
 
 INSTANTIATE_TEST_SUITE_P(Zoo, CaptureZoo, ::testing::ValuesIn(testing::zoo_names()),
                          [](const auto& instance) { return instance.param; });
-
-// An op that changes its argument and says that it does not.
-Tensor lying_kernel(const Tensor& x) {
-  Tensor(x).mul_(2.0);
-  return x.clone();
-}
-
-TORCH_LIBRARY(remat_capture_test, library) { library.def("lie(Tensor x) -> Tensor"); }
-TORCH_LIBRARY_IMPL(remat_capture_test, CPU, library) { library.impl("lie", &lying_kernel); }
-
-TEST_F(Capture, MutationCheckFindsAnOpThatLies) {
-  const Problem problem = on_matrix([](const Tensor& h, const Batch&) {
-    const Scope scope("liar");
-    const auto op = c10::Dispatcher::singleton()
-                        .findSchemaOrThrow("remat_capture_test::lie", "")
-                        .typed<Tensor(const Tensor&)>();
-    return h.sum() + op.call(h.detach()).sum();
-  });
-  try {
-    capture(problem.loss, problem.batches[0], problem.parameters, {.check_mutation = true});
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "[capture] remat_capture_test::lie (layer liar) changes an argument that its schema "
-                 "calls read-only; add it to op_traits.cc");
-  }
-}
 
 }  // namespace
 }  // namespace remat

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/libtorch/prepared_step.h"
+
+#include <algorithm>
+
+#include "remat/core/error.h"
+#include "remat/libtorch/intercept.h"
+#include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/rng.h"
+#include "remat/libtorch/tensor_view.h"
+
+namespace remat::detail {
+namespace {
+
+void put_tensor(std::vector<c10::IValue>& arguments, TensorPlace place, const at::Tensor& tensor) {
+  c10::IValue& value = arguments[static_cast<size_t>(place.position)];
+  if (place.element < 0) {
+    value = tensor;
+  } else {
+    value.toList().set(static_cast<size_t>(place.element), tensor);
+  }
+}
+
+// A list argument of one call must not be shared with another call's.
+c10::IValue own_copy(const c10::IValue& value) {
+  return value.isTensorList() || value.isOptionalTensorList() ? c10::IValue(value.toList().copy())
+                                                              : value;
+}
+
+bool has_effect_on(const Op& op, StorageId storage) {
+  return std::ranges::any_of(op.effects,
+                             [&](const Value& value) { return value.storage == storage; });
+}
+
+class Preparation {
+ public:
+  Preparation(const Recording& recording, const Schedule& schedule, const Placement& placement,
+              const Arena& arena)
+      : recording_(recording),
+        graph_(recording.graph),
+        schedule_(schedule),
+        placement_(placement),
+        arena_(arena),
+        instances_(schedule.instances.size()),
+        state_of_op_(graph_.ops.size(), kNoState) {}
+
+  PreparedStep run() {
+    for (size_t i = 0; i < recording_.externals.size(); ++i) {
+      made_.externals.push_back(borrow(nullptr, graph_.storages[i].bytes));
+    }
+    number_states();
+    for (size_t i = 0; i < schedule_.steps.size(); ++i) {
+      if (schedule_.steps[i].kind == StepKind::free) {
+        add_free(schedule_.steps[i].instance);
+      } else {
+        add_call(i);
+      }
+    }
+    find_outputs();
+    return std::move(made_);
+  }
+
+ private:
+  // First of all: the run of an op must know that it will be recomputed.
+  void number_states() {
+    for (const Step& step : schedule_.steps) {
+      if (step.kind != StepKind::recompute || !graph_.op(step.op).random) {
+        continue;
+      }
+      int& state = state_of_op_[index(step.op)];
+      if (state == kNoState) {
+        state = static_cast<int>(made_.state_count++);
+      }
+    }
+  }
+
+  void add_free(InstanceId instance) {
+    const int64_t bytes = bytes_of(instance);
+    PreparedCall& call = made_.calls.back();
+    call.freed_bytes += bytes;
+    call.freed.emplace_back(address_of(instance), bytes);
+  }
+
+  void add_call(size_t step_index) {
+    const Step& step = schedule_.steps[step_index];
+    const TapeOp& tape = recording_.tape[index(step.op)];
+    PreparedCall call;
+    call.op = &tape.op;
+    call.keys = keys_below_intercept(tape.keys);
+    call.op_index = index(step.op);
+    call.workspace_bytes = graph_.op(step.op).workspace_bytes;
+    call.state = state_of_op_[call.op_index];
+    call.generator_argument = traits_of(tape.op).generator_argument;
+    call.recompute = step.kind == StepKind::recompute;
+    call.repeatable = repeatable(step);
+    call.grad_mode = tape.grad_mode;
+    add_arguments(step, tape, call);
+    add_results(step, tape, call);
+    add_requests(tape, step_index, call);
+    if (graph_.op(step.op).random) {
+      note_generator(call);
+    }
+    made_.calls.push_back(std::move(call));
+  }
+
+  void add_arguments(const Step& step, const TapeOp& tape, PreparedCall& call) {
+    for (const c10::IValue& argument : tape.arguments) {
+      call.arguments.push_back(own_copy(argument));
+    }
+    for (const TensorArgument& argument : tape.tensors) {
+      const StorageId storage = argument.view.storage;
+      if (call.recompute && has_effect_on(graph_.op(step.op), storage)) {
+        continue;  // stays undefined: BatchNorm without running statistics computes the same
+      }
+      const c10::Storage bytes = argument.shape_only
+                                     ? borrow(nullptr, graph_.storage(storage).bytes)
+                                     : storage_of(instance_used(step, storage));
+      put_tensor(call.arguments, argument.place, make_tensor(argument.view, bytes));
+    }
+  }
+
+  void add_results(const Step& step, const TapeOp& tape, PreparedCall& call) {
+    const auto creates = schedule_.creates(graph_, step);
+    for (size_t i = 0; i < creates.size(); ++i) {
+      const InstanceId source = schedule_.instances[index(creates[i])].in_place_of;
+      const int64_t taken_over = source == kNoInstance ? 0 : bytes_of(source);
+      const int64_t bytes = bytes_of(creates[i]);
+      call.results.push_back({tape.results[i], address_of(creates[i]), bytes, bytes - taken_over});
+    }
+  }
+
+  void add_requests(const TapeOp& tape, size_t step_index, PreparedCall& call) {
+    for (const Allocation& allocation : tape.allocations) {
+      ExpectedRequest request{.bytes = allocation.bytes};
+      if (allocation.result >= 0) {
+        const ExpectedResult& result = call.results[static_cast<size_t>(allocation.result)];
+        request.address = result.address;
+        request.resident_bytes = result.resident_bytes;
+      } else if (allocation.workspace_offset >= 0) {
+        request.scratch = true;
+        request.address =
+            arena_.at(placement_.workspace_offset[step_index] + allocation.workspace_offset);
+      }
+      call.requests.push_back(request);
+    }
+  }
+
+  void note_generator(const PreparedCall& call) {
+    const c10::IValue* const argument =
+        call.generator_argument < 0 ? nullptr
+                                    : &call.arguments[static_cast<size_t>(call.generator_argument)];
+    const at::Generator generator = argument != nullptr && argument->isGenerator()
+                                        ? argument->toGenerator()
+                                        : default_generator(c10::Device(c10::kCPU));
+    if (std::ranges::find(made_.generators, generator) == made_.generators.end()) {
+      made_.generators.push_back(generator);
+    }
+  }
+
+  // Of each output the copy in which its last version was made last: an earlier version may have
+  // been made again after it.
+  void find_outputs() {
+    std::vector<InstanceId> last(graph_.storages.size(), kNoInstance);
+    const auto made = [&](InstanceId instance, int32_t version) {
+      const StorageId storage = schedule_.instances[index(instance)].storage;
+      if (version == graph_.last_version(storage)) {
+        last[index(storage)] = instance;
+      }
+    };
+    for (const Step& step : schedule_.steps) {
+      if (step.kind == StepKind::free) {
+        continue;
+      }
+      const auto updates = schedule_.updates(graph_, step);
+      for (size_t i = 0; i < updates.size(); ++i) {
+        made(updates[i], graph_.op(step.op).updates[i].version + 1);
+      }
+      for (const InstanceId each : schedule_.creates(graph_, step)) {
+        made(each, 0);
+      }
+    }
+    for (const StorageId output : graph_.outputs) {
+      made_.outputs.push_back(last[index(output)]);
+    }
+  }
+
+  bool repeatable(const Step& step) const {
+    const Op& op = graph_.op(step.op);
+    const auto creates = schedule_.creates(graph_, step);
+    return op.updates.empty() && op.effects.empty() && !op.random && !op.once &&
+           std::ranges::all_of(creates, [&](InstanceId each) {
+             return schedule_.instances[index(each)].in_place_of == kNoInstance;
+           });
+  }
+
+  // The copy of a storage that the step reads or updates.
+  InstanceId instance_used(const Step& step, StorageId storage) const {
+    const Op& op = graph_.op(step.op);
+    const auto among = [&](const auto& values, auto instances) {
+      const auto found = std::ranges::find(values, storage, &Value::storage);
+      return found == values.end() ? kNoInstance
+                                   : instances[static_cast<size_t>(found - values.begin())];
+    };
+    InstanceId used = among(op.reads, schedule_.reads(graph_, step));
+    if (used == kNoInstance) {
+      used = among(op.updates, schedule_.updates(graph_, step));
+    }
+    if (used == kNoInstance) {
+      REMAT_ASSERT(graph_.storage(storage).external());
+      used = static_cast<InstanceId>(index(storage));  // an effect
+    }
+    return used;
+  }
+
+  c10::Storage storage_of(InstanceId instance) {
+    const StorageId storage = schedule_.instances[index(instance)].storage;
+    if (graph_.storage(storage).external()) {
+      return made_.externals[index(storage)];
+    }
+    c10::Storage& made = instances_[index(instance)];
+    if (!made) {
+      made = borrow(address_of(instance), bytes_of(instance));
+    }
+    return made;
+  }
+
+  int64_t bytes_of(InstanceId instance) const {
+    return graph_.storage(schedule_.instances[index(instance)].storage).bytes;
+  }
+  char* address_of(InstanceId instance) const {
+    return arena_.at(placement_.instance_offset[index(instance)]);
+  }
+
+  const Recording& recording_;
+  const Graph& graph_;
+  const Schedule& schedule_;
+  const Placement& placement_;
+  const Arena& arena_;
+  std::vector<c10::Storage> instances_;  // by instance; made when first asked for
+  std::vector<int> state_of_op_;
+  PreparedStep made_;
+};
+
+}  // namespace
+
+PreparedStep prepare(const Recording& recording, const Schedule& schedule,
+                     const Placement& placement, const Arena& arena) {
+  return Preparation(recording, schedule, placement, arena).run();
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "remat/core/place.h"
+#include "remat/core/schedule.h"
+#include "remat/libtorch/arena.h"
+#include "remat/libtorch/supply.h"
+#include "remat/libtorch/tape.h"
+
+// A schedule made ready to run: every tensor exists already, at the placement's address, so that a
+// step only calls kernels.
+namespace remat::detail {
+
+constexpr int kNoState = -1;
+
+// Where a created storage comes out of the op, and where it must be.
+struct ExpectedResult {
+  TensorPlace place;
+  char* address = nullptr;
+  int64_t bytes = 0;
+  int64_t resident_bytes = 0;  // beyond what it takes over from a dying input
+};
+
+// One run or recompute of the schedule, ready to be called.
+struct PreparedCall {
+  const c10::OperatorHandle* op = nullptr;
+  c10::DispatchKeySet keys;
+  std::vector<c10::IValue> arguments;
+  std::vector<ExpectedRequest> requests;
+  std::vector<ExpectedResult> results;
+  size_t op_index = 0;
+  int64_t workspace_bytes = 0;  // resident while it runs
+  int64_t freed_bytes = 0;      // by the frees that follow
+  std::vector<std::pair<char*, int64_t>> freed;
+  int state = kNoState;  // of the generator: saved by the run, used by the recompute
+  int generator_argument = -1;
+  bool recompute = false;
+  bool repeatable = false;  // called again at once, it gives the same
+  bool grad_mode = false;
+};
+
+struct PreparedStep {
+  // By external of the graph: storages that the calls' arguments lie on. Their addresses are set
+  // before a step runs.
+  std::vector<c10::Storage> externals;
+  std::vector<PreparedCall> calls;
+  std::vector<InstanceId> outputs;  // by output of the graph
+  size_t state_count = 0;           // of generator states that calls refer to
+  std::vector<at::Generator> generators;  // that the step draws from
+};
+
+// The arena and the recording must outlive it.
+PreparedStep prepare(const Recording& recording, const Schedule& schedule,
+                     const Placement& placement, const Arena& arena);
+
+}  // namespace remat::detail
