@@ -14,15 +14,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "remat/core/place.h"
+#include "remat/core/plan.h"
+#include "remat/core/rewrite.h"
 #include "remat/core/units.h"
 #include "remat/libtorch/allocator.h"
+#include "remat/libtorch/capture.h"
 #include "remat/libtorch/checkpoint.h"
+#include "remat/libtorch/execute.h"
+#include "remat/libtorch/measure.h"
 #include "remat/libtorch/training_step.h"
 #include "remat/models/zoo.h"
 
@@ -104,33 +111,49 @@ void bench_model(const std::string& name, const remat::models::ModelSize& size,
     }
   }
 
+  // As TrainingStep does it, with one recording and one measurement for all budgets.
+  const double capture_start = now_ms();
+  const remat::Recording recording =
+      remat::capture(task.loss, batch, parameters, {.buffers = buffers});
+  const double measure_start = now_ms();
+  const remat::Graph graph = remat::measure(recording, batch, {.time_whole_step = false}).graph;
+  std::printf("%s: captured in %.1f s, measured in %.1f s\n", name.c_str(),
+              (measure_start - capture_start) / 1e3, (now_ms() - measure_start) / 1e3);
+  const remat::Baseline keep_all = remat::keep_all_baseline(graph);
+  const int64_t eager_peak = recording.eager_peak_bytes;
+
   std::vector<Method> methods;
   methods.push_back({"plain", [&] { task.loss(batch).backward(); }, 1.0});
-  std::vector<std::unique_ptr<remat::TrainingStep>> steps;
-  int64_t keep_all = 0;
-  int64_t eager_peak = 0;
+  std::deque<remat::Execution> executions;
   for (const int budget : budgets) {
-    const int64_t bytes = budget >= 100 ? remat::kNoBudget : keep_all / 100 * budget;
-    steps.push_back(std::make_unique<remat::TrainingStep>(
-        task.loss, parameters, buffers, remat::TrainingStepOptions{.budget_bytes = bytes}));
-    remat::TrainingStep& step = *steps.back();
-    clear_gradients(parameters);
-    step(batch);
-    const remat::StepReport report = step.report();
-    keep_all = report.keep_all_peak_bytes;
-    eager_peak = report.eager_peak_bytes;
-    std::printf(
-        "%s, budget %d %%: plan by %s predicts %+.2f %% time; reserved %s (%.1f %%), live %s; "
-        "captured %.1f s, measured %.1f s, planned %.1f s\n",
-        name.c_str(), budget, report.strategy.c_str(),
-        100.0 * (static_cast<double>(report.time_ns) / static_cast<double>(report.keep_all_time_ns) - 1),
-        remat::format_bytes(report.peak_bytes).c_str(),
-        100.0 * static_cast<double>(report.peak_bytes) / static_cast<double>(keep_all),
-        remat::format_bytes(report.measured_peak_bytes).c_str(), report.capture_seconds,
-        report.measure_seconds, report.plan_seconds);
+    const int64_t bytes = budget >= 100 ? remat::kNoBudget : keep_all.peak_bytes / 100 * budget;
+    const double plan_start = now_ms();
+    const remat::Plan plan = remat::plan(graph, {.budget_bytes = bytes, .placed = true});
+    if (!plan.feasible) {
+      std::printf("%s, budget %d %%: no plan fits; the least is %s\n", name.c_str(), budget,
+                  remat::format_bytes(remat::floor(graph).bytes).c_str());
+      continue;
+    }
+    const remat::Schedule schedule = remat::rewrite(graph, plan.order);
+    const remat::Placement placement = remat::place(graph, schedule);
+    const int64_t reserved = graph.external_bytes() + placement.arena_bytes;
+    std::printf("%s, budget %d %%: plan by %s predicts %+.2f %% time in %s (%.1f %%); planned in %.1f s\n",
+                name.c_str(), budget, plan.strategy.c_str(),
+                100.0 * (static_cast<double>(plan.time_ns) / static_cast<double>(keep_all.time_ns) - 1),
+                remat::format_bytes(reserved).c_str(),
+                100.0 * static_cast<double>(reserved) / static_cast<double>(keep_all.peak_bytes),
+                (now_ms() - plan_start) / 1e3);
     std::fflush(stdout);
-    methods.push_back({std::to_string(budget) + " %", [&step, &batch] { step(batch); },
-                       static_cast<double>(report.peak_bytes) / static_cast<double>(eager_peak)});
+    remat::Execution& execution = executions.emplace_back(
+        recording, schedule, placement, remat::make_arena(placement.arena_bytes));
+    methods.push_back({std::to_string(budget) + " %",
+                       [&] {
+                         const remat::StepResult result = execution.run(batch);
+                         for (size_t i = 0; i < parameters.size(); ++i) {
+                           at::Tensor(parameters[i]).mutable_grad() = result.gradients[i];
+                         }
+                       },
+                       static_cast<double>(reserved) / static_cast<double>(eager_peak)});
   }
   methods.push_back({"by block", [&] { task.loss_by_block(batch, checkpointed).backward(); }});
   {

@@ -15,6 +15,7 @@
 #include <unordered_set>
 
 #include "remat/core/error.h"
+#include "remat/libtorch/device.h"
 #include "remat/libtorch/recorder.h"
 #include "remat/libtorch/recording_graph.h"
 #include "remat/libtorch/tape_difference.h"
@@ -195,6 +196,7 @@ Run record(const LossFunction& loss_of, const Batch& batch,
     run.left_behind = error.what();
   }
   recorder.put_back();
+  cpu_device().trim();  // else what the plain step took stays with the process
   return run;
 }
 

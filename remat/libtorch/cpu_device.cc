@@ -5,6 +5,10 @@
 #include <chrono>
 #include <cstring>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "remat/core/error.h"
 #include "remat/core/units.h"
 #include "remat/libtorch/device.h"
@@ -50,6 +54,11 @@ class CpuDevice final : public Device {
     if (memory != nullptr) {
       munmap(memory, static_cast<size_t>(round_to_page(bytes)));
     }
+  }
+  void trim() override {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
   }
   void copy(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -8,11 +8,12 @@ namespace remat {
 struct MeasureOptions {
   double seconds = 2.0;  // about how long to go on replaying; at least three rounds are made
   int max_rounds = 30;
+  bool time_whole_step = true;  // after each round a step without timers; twice the time
 };
 
 struct Measurement {
   Graph graph;             // the recording's, with the time of every op: a median
-  int64_t step_ns = 0;     // of the whole replayed step, without timers inside: a median
+  int64_t step_ns = 0;     // of the whole replayed step, without timers inside, if asked for: a median
   int rounds = 0;
 };
 

@@ -111,10 +111,12 @@ std::unique_ptr<Variant> TrainingStep::Implementation::make_variant(Conditions c
       capture(loss_of_, batch, parameters_, {.buffers = buffers_}));
   variant->report.capture_seconds = seconds_since(start);
   start = detail::cpu_device().now_ns();
-  variant->graph =
-      measure(*variant->recording, batch, {.seconds = options_.measure_seconds}).graph;
+  variant->graph = measure(*variant->recording, batch,
+                           {.seconds = options_.measure_seconds, .time_whole_step = false})
+                       .graph;
   variant->report.measure_seconds = seconds_since(start);
   make_plan(*variant);
+  detail::cpu_device().trim();
   return variant;
 }
 
