@@ -7,12 +7,13 @@ SECONDS  ?= 600
 # Units that use a precompiled header are cached only by a ccache that is told so.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
-.PHONY: help demo build test bench install fuzz clean packages configured
+.PHONY: help demo build test bench bench-libtorch install fuzz clean packages configured
 help:
 	@echo "make demo                 train ResNet-50 and a GPT at half their memory beside plain LibTorch"
 	@echo "make build                the tool, at build/bin/remat"
 	@echo "make test                 build and run every test; those of the core with sanitizers too"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
+	@echo "make bench-libtorch       those that train: half an hour or more, on a machine with nothing else to do"
 	@echo "make install PREFIX=dir   the library for find_package(remat), and the tool, into that folder"
 	@echo "make fuzz [SECONDS=600]   fuzz both parsers with clang's libFuzzer, each for that long"
 	@echo "make clean                remove what was built"
@@ -53,6 +54,12 @@ bench: configured
 	@build/bin/core_bench --benchmark_counters_tabular=true
 	@build/bin/plan_bench
 	@build/bin/place_bench
+
+bench-libtorch: configured
+	@cmake --build build -j $(JOBS) --target run_bench eager_bench
+	@build/bin/run_bench
+	@build/bin/run_bench overhead
+	@.venv/bin/python bench/eager_bench.py build/bin/eager_bench
 
 install: configured
 	@test -n "$(PREFIX)" || { echo "say where to: make install PREFIX=dir" >&2; exit 2; }
