@@ -6,6 +6,7 @@
 #include "remat/core/bound.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "remat/core/dependences.h"
@@ -19,8 +20,7 @@
 namespace remat {
 namespace {
 
-// Walking from every op is quadratic; beyond this many ops it is not worth the wait.
-constexpr size_t kMostOpsToWalk = 10'000;
+constexpr size_t kMostBitsOfSets = size_t{1} << 26;
 
 // The chain of dependent ops along which keeping everything exceeds the budget the most in sum. A
 // cut where everything fits would separate windows without forcing anything.
@@ -75,47 +75,82 @@ std::vector<int64_t> excess_of(const Graph& graph, int64_t budget_bytes) {
   return excess;
 }
 
-// A value that cannot be made twice, and who needs it.
-struct Lasting {
-  Value value;
-  OpId maker{};
-  std::vector<OpId> users;
-  bool output = false;
+// Sets of numbers below `width`, one for each op.
+class SetByOp {
+ public:
+  SetByOp(size_t ops, size_t width) : words_((width + 63) / 64), bits_(ops * words_, 0) {}
+
+  void insert(OpId op, size_t number) { word(op, number / 64) |= uint64_t{1} << number % 64; }
+  bool holds(OpId op, size_t number) const { return (word(op, number / 64) >> number % 64 & 1) != 0; }
+  void add_all(OpId op, OpId other) {
+    for (size_t w = 0; w < words_; ++w) word(op, w) |= word(other, w);
+  }
+
+ private:
+  uint64_t& word(OpId op, size_t w) { return bits_[index(op) * words_ + w]; }
+  uint64_t word(OpId op, size_t w) const { return bits_[index(op) * words_ + w]; }
+
+  size_t words_;
+  std::vector<uint64_t> bits_;
 };
 
-std::vector<Lasting> lasting_values(const Graph& graph) {
-  const ValueNumbers values(graph);
-  std::vector<std::vector<OpId>> users(values.size());
-  for (size_t o = 0; o < graph.ops.size(); ++o) {
-    for (const Value& value : internal_inputs(graph, graph.ops[o])) {
-      users[values.of(value)].push_back(static_cast<OpId>(o));
-    }
-  }
-  std::vector<Lasting> lasting;
-  for (size_t v = 0; v < values.size(); ++v) {
-    const Storage& storage = graph.storage(values[v].storage);
-    const OpId made_by = maker(graph, values[v]);
-    if (storage.bytes == 0 || graph.rerunnable(made_by)) continue;
-    lasting.push_back(
-        {values[v], made_by, std::move(users[v]),
-         storage.output && values[v].version == graph.last_version(values[v].storage)});
-  }
-  return lasting;
+bool is_output(const Graph& graph, const Value& value) {
+  return graph.storage(value.storage).output && value.version == graph.last_version(value.storage);
 }
 
-// Bytes of lasting values that are there at the op's first run, its own inputs apart.
-int64_t lasting_bytes(const Graph& graph, const Dependences& dependences,
-                      const std::vector<Lasting>& lasting, OpId op) {
-  const std::vector<bool> precedes = reached(dependences.before, op);
-  const std::vector<bool> descends = reached(dependences.after, op);
-  const std::vector<Value> inputs = internal_inputs(graph, graph.op(op));
-  int64_t bytes = 0;
-  for (const Lasting& one : lasting) {
-    if (!precedes[index(one.maker)]) continue;
-    if (std::find(inputs.begin(), inputs.end(), one.value) != inputs.end()) continue;
-    const bool needed = one.output || std::any_of(one.users.begin(), one.users.end(),
-                                                  [&](OpId user) { return descends[index(user)]; });
-    if (needed) bytes += graph.storage(one.value.storage).bytes;
+// By op: bytes of values that must not be made twice and that are there at its first run, its own
+// inputs apart: made by an ancestor, and an output or an input of a descendant. Nothing where the
+// sets would be too large.
+std::vector<int64_t> lasting_bytes(const Graph& graph, const Dependences& dependences) {
+  const size_t ops = graph.ops.size();
+  std::vector<int64_t> bytes(ops, 0);
+  const ValueNumbers values(graph);
+  std::vector<size_t> lasting;  // values
+  constexpr size_t kNot = std::numeric_limits<size_t>::max();
+  std::vector<size_t> number(values.size(), kNot);  // by value: its place in `lasting`
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (graph.storage(values[v].storage).bytes == 0) continue;
+    if (graph.rerunnable(maker(graph, values[v]))) continue;
+    number[v] = lasting.size();
+    lasting.push_back(v);
+  }
+  if (lasting.empty() || ops * lasting.size() > kMostBitsOfSets) return bytes;
+
+  SetByOp made(ops, lasting.size()), needed(ops, lasting.size());  // before it; after it
+  std::vector<std::vector<size_t>> makes(ops), uses(ops);
+  for (size_t l = 0; l < lasting.size(); ++l) {
+    makes[index(maker(graph, values[lasting[l]]))].push_back(l);
+  }
+  for (size_t o = 0; o < ops; ++o) {
+    for (const Value& value : internal_inputs(graph, graph.ops[o])) {
+      if (number[values.of(value)] != kNot) uses[o].push_back(number[values.of(value)]);
+    }
+  }
+  // The graph's own order is a legal one.
+  for (size_t o = 0; o < ops; ++o) {
+    for (const OpId before : dependences.before[o]) {
+      made.add_all(static_cast<OpId>(o), before);
+      for (const size_t l : makes[index(before)]) made.insert(static_cast<OpId>(o), l);
+    }
+  }
+  for (size_t o = ops; o-- > 0;) {
+    for (const OpId after : dependences.after[o]) {
+      needed.add_all(static_cast<OpId>(o), after);
+      for (const size_t l : uses[index(after)]) needed.insert(static_cast<OpId>(o), l);
+    }
+  }
+  const auto there = [&](size_t o, size_t l) {
+    const Value& value = values[lasting[l]];
+    const OpId op = static_cast<OpId>(o);
+    return made.holds(op, l) && (needed.holds(op, l) || is_output(graph, value));
+  };
+  for (size_t o = 0; o < ops; ++o) {
+    for (size_t l = 0; l < lasting.size(); ++l) {
+      if (there(o, l)) bytes[o] += graph.storage(values[lasting[l]].storage).bytes;
+    }
+    for (const size_t l : uses[o]) {
+      if (there(o, l)) bytes[o] -= graph.storage(values[lasting[l]].storage).bytes;
+    }
   }
   return bytes;
 }
@@ -152,8 +187,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
 
 int64_t lower_bound_peak_bytes(const Graph& graph) {
   const Dependences dependences = dependences_of(graph);
-  std::vector<Lasting> lasting = lasting_values(graph);
-  if (graph.ops.size() > kMostOpsToWalk) lasting.clear();
+  const std::vector<int64_t> lasting = lasting_bytes(graph, dependences);
   int64_t peak = 0;
   for (const StorageId id : graph.outputs) {
     if (!graph.storage(id).external()) peak += graph.storage(id).bytes;
@@ -170,10 +204,7 @@ int64_t lower_bound_peak_bytes(const Graph& graph) {
       }
       bytes -= most_shared;
     }
-    if (!lasting.empty()) {
-      bytes += lasting_bytes(graph, dependences, lasting, static_cast<OpId>(o));
-    }
-    peak = std::max(peak, bytes);
+    peak = std::max(peak, bytes + lasting[o]);
   }
   return peak + graph.external_bytes();
 }

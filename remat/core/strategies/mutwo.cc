@@ -27,10 +27,10 @@
 //    1 + number of dependents in both places.
 //  - A recomputation that costs no time has an infinite ratio; ties go to more bytes, then to the
 //    earlier storage. The printed argmax starts at 0 and would never pick it.
-//  - The peak is that of the rewritten order by `simulate` (temporaries, workspaces and sources kept
+//  - The peak is that of the rewritten order (temporaries, workspaces and sources kept
 //    longer included), not Algorithm G's estimate, which is optimistic. It is not monotone in the
 //    picks: when no prefix of the picks fits, the one with the lowest peak is returned.
-//  - Above 500 candidates the peak is looked at after ever longer stretches of picks, not after each
+//  - With many candidates in a large graph the peak is looked at after ever longer stretches of picks, not after each
 //    (the picks do not depend on it), and the stretch that ends below the budget is bisected.
 
 #include <algorithm>
@@ -38,6 +38,7 @@
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/core/order_cost.h"
 #include "remat/core/recompute.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/units.h"
@@ -47,7 +48,7 @@ namespace {
 
 using detail::concat;
 
-constexpr size_t kOneByOne = 500;
+constexpr size_t kOneByOne = 300'000;  // candidates times ops, above which not each prefix is looked at
 constexpr int32_t kNotCandidate = -1;
 
 struct Statistics {
@@ -200,19 +201,21 @@ class Mutwo {
         options_(options),
         uses_(uses_of(graph)),
         candidates_(candidates_of(graph, uses_, turning_point(graph))),
-        selection_(graph, candidates_) {}
+        selection_(graph, candidates_),
+        cost_(graph) {}
 
   Plan plan() {
-    Plan best = with_picks(0);
+    Trial found = with_picks(0);
     best_picks_ = 0;
     // The picks do not depend on the peak, only where to stop does.
     size_t stride = 1;
-    while (!best.feasible && picks_.size() < candidates_.size() && !too_long_) {
+    while (!found.fits && picks_.size() < candidates_.size() && !too_long_) {
       const size_t before = picks_.size();
       while (picks_.size() < std::min(candidates_.size(), before + stride)) pick();
-      if (consider(picks_.size(), best)) stop_earlier(before, best);
-      if (candidates_.size() > kOneByOne) stride += 1 + stride / 2;
+      if (consider(picks_.size(), found)) stop_earlier(before, found);
+      if (candidates_.size() * graph_.ops.size() > kOneByOne) stride += 1 + stride / 2;
     }
+    Plan best = make_plan(graph_, "mutwo", std::move(found.order), options_.budget_bytes);
     best.decisions = decisions(best);
     if (!best.feasible) {
       best.note = concat("no prefix of the ", picks_.size(), " picks meets the budget; the lowest "
@@ -222,6 +225,14 @@ class Mutwo {
   }
 
  private:
+  // An order after so many picks. Evaluated, not simulated: there are hundreds of them.
+  struct Trial {
+    std::vector<OpId> order;
+    bool fits = false;
+    int64_t peak_bytes = std::numeric_limits<int64_t>::max();
+    int64_t time_ns = 0;
+  };
+
   void pick() {
     const size_t picked = selection_.best();
     picked_at_cost_ns_.push_back(selection_[picked].total_recomp_time_ns());
@@ -231,7 +242,7 @@ class Mutwo {
   }
 
   // Bisects for the first number of picks above `too_few` that fits.
-  void stop_earlier(size_t too_few, Plan& best) {
+  void stop_earlier(size_t too_few, Trial& best) {
     size_t enough = best_picks_;
     while (enough - too_few > 1) {
       const size_t middle = too_few + (enough - too_few) / 2;
@@ -239,12 +250,12 @@ class Mutwo {
     }
   }
 
-  // Takes the plan with this many picks if it is the first that fits, or the lowest so far.
-  bool consider(size_t count, Plan& best) {
-    Plan candidate = with_picks(count);
-    const bool fits = candidate.feasible;
-    if (best.feasible ? fits && count < best_picks_ : fits || candidate.peak_bytes < best.peak_bytes) {
-      best = std::move(candidate);
+  // Takes the order with this many picks if it is the first that fits, or the lowest so far.
+  bool consider(size_t count, Trial& best) {
+    Trial trial = with_picks(count);
+    const bool fits = trial.fits;
+    if (best.fits ? fits && count < best_picks_ : fits || trial.peak_bytes < best.peak_bytes) {
+      best = std::move(trial);
       best_picks_ = count;
     }
     if (options_.progress) {
@@ -256,16 +267,18 @@ class Mutwo {
     return fits;
   }
 
-  Plan with_picks(size_t count) {
+  Trial with_picks(size_t count) {
     Recomputation made = order_with_drops(graph_, uses_, std::span(drops_).first(count),
                                           {.share = false, .max_runs = options_.max_runs});
     if (!made.complete) {
       too_long_ = true;
-      Plan none;
-      none.peak_bytes = std::numeric_limits<int64_t>::max();
-      return none;
+      return {};
     }
-    return make_plan(graph_, "mutwo", std::move(made.order), options_.budget_bytes);
+    const OrderCost::Result cost = cost_.evaluate(made.order, options_.budget_bytes);
+    return {.order = std::move(made.order),
+            .fits = cost.peak_bytes <= options_.budget_bytes,
+            .peak_bytes = cost.peak_bytes,
+            .time_ns = cost.time_ns};
   }
 
   std::vector<Decision> decisions(const Plan& best) const {
@@ -297,6 +310,7 @@ class Mutwo {
   Uses uses_;
   std::vector<Candidate> candidates_;
   Selection selection_;
+  OrderCost cost_;
   std::vector<size_t> picks_;               // candidates, in the order in which they were picked
   std::vector<int64_t> picked_at_cost_ns_;  // beside picks_: what each was thought to cost
   std::vector<Drop> drops_;                 // beside picks_
