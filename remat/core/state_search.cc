@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <queue>
 #include <tuple>
@@ -27,6 +28,26 @@ struct State {
   int64_t extra_ns = 0;  // time of re-runs
   size_t parent = 0;
   OpId op{};  // that led here
+};
+
+// What makes two states the same, whatever they cost.
+struct Situation {
+  OpSet run;
+  int position;
+  Counts counts;
+  bool operator==(const Situation&) const = default;
+};
+
+struct HashSituation {
+  size_t operator()(const Situation& situation) const {
+    uint64_t hash = situation.run * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(situation.position);
+    for (size_t from = 0; from < kMostValues; from += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, situation.counts.data() + from, sizeof(word));
+      hash = (hash ^ word ^ hash >> 29) * 0xbf58476d1ce4e5b9;
+    }
+    return hash ^ hash >> 32;
+  }
 };
 
 class Search {
@@ -69,8 +90,13 @@ class Search {
   int64_t bytes(size_t value) const { return graph_.storage(values_[value].storage).bytes; }
   size_t all_ops() const { return graph_.ops.size(); }
 
-  // Of equal time, the state that is further on first.
+  // Of equal time, the state that is further on first. What was reached before for no more time is
+  // passed over at once: most ways to a state differ in the order of ops only.
   void push(State state) {
+    const auto [entry, fresh] =
+        reached_.try_emplace({state.run, state.position, state.counts}, state.extra_ns);
+    if (!fresh && entry->second <= state.extra_ns) return;
+    entry->second = state.extra_ns;
     const int left = static_cast<int>(all_ops()) - __builtin_popcountll(state.run);
     open_.push({state.extra_ns, left, states_.size()});
     states_.push_back(std::move(state));
@@ -303,6 +329,7 @@ class Search {
   std::vector<State> states_;
   using Open = std::tuple<int64_t, int, size_t>;  // time of re-runs, ops left, state
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;
+  std::unordered_map<Situation, int64_t, HashSituation> reached_;  // time of re-runs
   std::map<std::pair<OpSet, int>, std::vector<size_t>> settled_;
   std::unordered_map<OpSet, Counts> useful_;
 };

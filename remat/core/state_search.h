@@ -32,7 +32,7 @@ enum class Freedom : uint8_t {
 struct StateSearchOptions {
   Freedom freedom = Freedom::any_order;
   bool ignore_time = false;       // any plan that fits will do
-  // Then the search gives up; each takes about 100 bytes. Comparing states with each other counts too.
+  // Then the search gives up; each takes about 300 bytes. Comparing states with each other counts too.
   size_t max_states = 1'000'000;
 };
 
