@@ -82,7 +82,7 @@ std::string plans_text(const std::vector<GraphRows>& graphs, const Arguments& ar
     }
   }
   return "Overhead in % of the plain step's time at budgets in % of the keep-all peak, - where the "
-         "plan does not fit\n(in brackets: seconds to plan).\n\n" +
+         "plan does not fit\n(in brackets: seconds of CPU time to plan).\n\n" +
          table_text(rows, arguments.markdown);
 }
 

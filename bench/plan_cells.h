@@ -17,7 +17,7 @@ struct Cell {
   bool feasible = false;
   int64_t time_ns = 0;
   double overhead_percent = 0;  // time beyond the plain step's
-  double plan_seconds = 0;      // by the clock, of plan() alone
+  double plan_seconds = 0;      // of CPU time, of plan() alone
   int64_t arena_bytes = 0;      // this and the next only where it is feasible
   int64_t max_live_bytes = 0;
   std::string violation;  // what verify says, or what was thrown; empty if all is well
