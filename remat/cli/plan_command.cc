@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "remat/cli/command.h"
 #include "remat/cli/files.h"
@@ -70,7 +71,7 @@ int run(const PlanArguments& arguments) {
   if (!single && !arguments.schedule.empty()) {
     throw CLI::ValidationError("--schedule", "expected one budget and one strategy, for one plan");
   }
-  const Floor least = floor(graph);
+  std::optional<Floor> least;  // of the graph, whatever the plan: found once
   std::vector<PlanReport> reports;
   Schedule schedule;
   for (const int64_t budget : budgets) {
@@ -82,7 +83,8 @@ int run(const PlanArguments& arguments) {
       const Plan made = plan_with_progress(graph, options);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       schedule = rewrite(graph, made.order);
-      PlanReport report = report_plan(graph, made, schedule, least, budget);
+      if (!least) least = floor(graph, made);
+      PlanReport report = report_plan(graph, made, schedule, *least, budget);
       report.graph = graph_name;
       report.strategy = name;
       report.plan_seconds = took.count();

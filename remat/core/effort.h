@@ -44,11 +44,12 @@ class Effort {
   double cpu_end_;
 };
 
-// Shares of the time limit. On an idle machine they leave half of it, for what is not counted.
+// Shares of the time limit. They leave a third of it, for what is not counted.
 inline constexpr double kStatesShare = 0.1;
-inline constexpr double kSearchShare = 0.25;
+inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be needed then
+inline constexpr double kSearchShare = 0.2;
 inline constexpr double kWindowShare = 0.35;
-inline constexpr double kBoundShare = 0.1;
+inline constexpr double kBoundShare = 0.08;
 
 // A share of what the options allow in all: a time limit, or a number of orders to look at.
 Effort effort_of(const Graph& graph, const PlanOptions& options, double share);

@@ -70,9 +70,15 @@ std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_
   return std::move(best.order);
 }
 
-}  // namespace
+Floor set_by(const Graph& graph, const Plan& lowest) {
+  Floor result{.bytes = lowest.peak_bytes, .op = OpId{}};
+  if (lowest.order.empty()) return result;
+  const Schedule schedule = rewrite(graph, lowest.order);
+  result.op = schedule.steps[simulate_peak(graph, schedule).step].op;
+  return result;
+}
 
-Plan plan_for_floor(const Graph& graph, bool keep_order) {
+Plan lowest_plan(const Graph& graph, bool keep_order) {
   const int64_t least = lower_bound_peak_bytes(graph);
   Plan lowest = lowest_construction(graph, keep_order, least);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
@@ -94,13 +100,16 @@ Plan plan_for_floor(const Graph& graph, bool keep_order) {
   return lowest;
 }
 
-Floor floor(const Graph& graph) {
-  const Plan lowest = plan_for_floor(graph);
-  Floor result{.bytes = lowest.peak_bytes, .op = OpId{}};
-  if (lowest.order.empty()) return result;
-  const Schedule schedule = rewrite(graph, lowest.order);
-  result.op = schedule.steps[simulate_peak(graph, schedule).step].op;
-  return result;
+}  // namespace
+
+Plan plan_for_floor(const Graph& graph, bool keep_order) {
+  Plan lowest = lowest_plan(graph, keep_order);
+  if (!keep_order) lowest.floor = set_by(graph, lowest);
+  return lowest;
 }
+
+Floor floor(const Graph& graph) { return *plan_for_floor(graph).floor; }
+
+Floor floor(const Graph& graph, const Plan& plan) { return plan.floor ? *plan.floor : floor(graph); }
 
 }  // namespace remat

@@ -41,25 +41,48 @@ const Strategy& strategy_named(std::string_view name) {
   throw Error(detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
 }
 
+// Whether the strategy ends with a search, which can go on from one of its plans.
+bool searches(const Strategy& strategy) {
+  return strategy.plan == plan_search || strategy.plan == plan_optimal || strategy.plan == plan_auto;
+}
+
+// A plan for a budget that is a little less than that of `before`.
+Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
+                  const Plan& before) {
+  if (searches(strategy)) {
+    Plan continued = continue_search(graph, options, before.order);
+    continued.strategy = before.strategy;
+    if (continued.feasible) return continued;
+  }
+  return strategy.plan(graph, options);
+}
+
 // Plans for a little less wherever the addresses need more than the live bytes.
 Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy) {
   constexpr int kAttempts = 6;
   PlanOptions tighter = options;
-  Plan plan;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    plan = strategy.plan(graph, tighter);
+  Plan plan = strategy.plan(graph, options);
+  // Proven for the budget that was asked for, which is more than the later ones.
+  const std::optional<int64_t> bound = plan.lower_bound_time_ns;
+  const std::optional<Floor> least = plan.floor;
+  for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
     const Placement placement = place(graph, rewrite(graph, plan.order));
     const int64_t needed = graph.external_bytes() + placement.arena_bytes;
-    const bool fits = needed <= options.budget_bytes;
-    if (fits || !plan.feasible) {
-      plan.feasible = fits;
+    if (needed <= options.budget_bytes) {
+      plan.feasible = true;
       return plan;
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);
-    if (tighter.budget_bytes < 0) break;
+    if (!plan.feasible || tighter.budget_bytes < 0) break;
+    plan = plan_tighter(graph, tighter, strategy, plan);
+    plan.lower_bound_time_ns = bound;
+    plan.floor = least;
+    plan.note.clear();
   }
   plan.feasible = false;
-  plan.note = "the live bytes fit, but no arena was found that does";
+  if (plan.peak_bytes <= options.budget_bytes) {
+    plan.note = "the live bytes fit, but no arena was found that does";
+  }
   return plan;
 }
 

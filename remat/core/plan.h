@@ -64,6 +64,7 @@ struct Plan {
   int64_t peak_bytes = 0;
   int64_t time_ns = 0;
   std::optional<int64_t> lower_bound_time_ns;  // proven; none where none is known
+  std::optional<Floor> floor;  // of the graph, where the strategy has looked for it anyway
   std::vector<Decision> decisions;             // at most one for a storage
   std::string note;                            // one sentence, where there is something to say
 };
@@ -92,6 +93,8 @@ Baseline keep_all_baseline(const Graph& graph);
 
 // The least peak that any of our constructions reaches, whatever it costs in time.
 Floor floor(const Graph& graph);
+// The same, without paying for it again where the plan has it.
+Floor floor(const Graph& graph, const Plan& plan);
 
 // Every op once, in the order given.
 std::vector<OpId> given_order(const Graph& graph);

@@ -89,7 +89,7 @@ void TrainingStep::Implementation::make_plan(Variant& variant) {
                                  .seed = options_.seed};
   variant.plan = remat::plan(variant.graph, plan_options);
   if (!variant.plan.feasible) {
-    const Floor least = floor(variant.graph);
+    const Floor least = floor(variant.graph, variant.plan);
     const Op& op = variant.graph.op(least.op);
     throw Error(concat("[step] no plan fits the budget of ", format_bytes(options_.budget_bytes),
                        ": the least known is ", format_bytes(std::max(least.bytes, variant.plan.peak_bytes)),
@@ -203,7 +203,7 @@ StepReport TrainingStep::report() const {
   report.keep_all_peak_bytes = baseline.peak_bytes;
   report.keep_all_time_ns = baseline.time_ns;
   report.eager_peak_bytes = variant.recording->eager_peak_bytes;
-  report.floor_bytes = std::min(floor(variant.graph).bytes, variant.plan.peak_bytes);
+  report.floor_bytes = std::min(floor(variant.graph, variant.plan).bytes, variant.plan.peak_bytes);
   report.predicted_peak_bytes = simulation.peak_bytes;
   report.measured_peak_bytes = report.counts.peak_bytes;
   report.arena_bytes = variant.placement.arena_bytes;

@@ -58,7 +58,10 @@ PlanReport report_plan(const Graph& graph, const Plan& plan, const Schedule& sch
                        const Floor& floor, int64_t budget_bytes) {
   const Baseline baseline = keep_all_baseline(graph);
   const Peak peak = simulate_peak(graph, schedule);
-  const Placement placement = place(graph, schedule);
+  // Addresses for what does not fit anyway are not worth a search.
+  PlaceOptions place_options;
+  if (peak.bytes > budget_bytes) place_options.max_search_nodes = 0;
+  const Placement placement = place(graph, schedule, place_options);
   PlanReport report;
   report.strategy = report.chosen_strategy = plan.strategy;
   report.budget_bytes = budget_bytes;

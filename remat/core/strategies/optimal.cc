@@ -3,15 +3,14 @@
 // The exact planner. In this order, until the best plan is proven to be the best there is:
 //
 //     state_search        graphs of a few dozen ops: every plan there is, in any order
-//     search              the best of the other strategies, improved: what the rest must beat
+//     search              the best of the other strategies, improved: what the rest must beat; and
+//                         a bound, what no plan can beat, in any order
 //     window_search       a relaxation whose answers are mostly plans; hundreds of ops
-//     bound               what no plan can beat, in any order
 //     given_order_model   the memory model to the byte, for blocks of re-runs; dozens of ops
 //
 // All of it counts its work (effort.h). What leaves here has been through verify in every build.
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -33,14 +32,11 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-constexpr int64_t kNsPerState = 500;  // of state_search
+constexpr int64_t kNsPerState = 1'000;  // of state_search
+constexpr size_t kMostlyComplete = 24;  // ops, up to which a longer look at all states mostly ends
 // Beyond these the model seldom beats window_search within a minute.
 constexpr size_t kMostModelOps = 64;
 constexpr int64_t kMostTerms = 1'000'000;
-// Beyond this many ops a window model takes more than its share of the default limit to be solved.
-constexpr size_t kMostWindowOps = 1'500;
-constexpr size_t kMostBoundOps = 3'000;
-constexpr double kShareOfGivenOrder = 0.6;   // of window_search
 constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
@@ -66,13 +62,14 @@ class Optimal {
       note_ = "nothing is faster: proven";
     } else if (lower_bound_peak_bytes(graph_) > options_.budget_bytes) {
       infeasible_ = true;
-      best_ = plan_search(graph_, options_);
+      search();
       note_ = "no plan fits in any order: proven";
     } else if (!search_all_states()) {
-      best_ = plan_search(graph_, options_);
+      search();
       search_with_bounds();
     }
     best_.note = note_ + refused_;
+    best_.floor = floor_;
     if (best_.feasible) best_.lower_bound_time_ns = bound_ns_;
     return std::move(best_);
   }
@@ -81,6 +78,13 @@ class Optimal {
   const char* scope() const { return options_.keep_order ? "in the given order" : "in any order"; }
   bool proven() const {
     return infeasible_ || (best_.feasible && attains(best_.time_ns, bound_ns_));
+  }
+
+  // All states have been looked at, or are too many.
+  void search() {
+    best_ = plan_local_search(graph_, options_);
+    floor_ = best_.floor;
+    bound_ns_ = std::max(bound_ns_, best_.lower_bound_time_ns.value_or(0));
   }
 
   void take(std::vector<OpId> order) {
@@ -97,12 +101,11 @@ class Optimal {
 
   // True if it has settled the matter.
   bool search_all_states() {
-    const Effort effort = effort_of(graph_, options_, kStatesShare);
-    StateSearchResult found = remat::search_all_states(graph_, options_, effort);
+    StateSearchResult found = remat::search_all_states(graph_, options_);
     if (!found.complete) return false;
     if (!found.feasible) {
       infeasible_ = true;
-      best_ = plan_search(graph_, options_);
+      search();
       note_ = concat("no plan fits ", scope(), ": proven");
       return true;
     }
@@ -122,7 +125,6 @@ class Optimal {
       return;
     }
     if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
-    if (!proven() && graph_.ops.size() <= kMostBoundOps) find_bound();
     if (!proven()) solve_model();
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
@@ -137,12 +139,9 @@ class Optimal {
   void search_windows_from_here() {
     const std::vector<OpId> first = first_runs(graph_, best_.order);
     const bool given = first == given_order(graph_);
-    Effort all = effort_of(graph_, options_, kWindowShare);
-    Effort effort = all.part(given ? all.left_seconds() : kShareOfGivenOrder * all.left_seconds());
-    const int64_t before_ns = effort.left_ns();
+    Effort effort = effort_of(graph_, options_, kWindowShare);
     const WindowSearchResult found =
         search_windows(graph_, given_order(graph_), options_.budget_bytes, effort, best_.time_ns);
-    all.spend(before_ns - effort.left_ns());
     if (options_.keep_order) {
       infeasible_ = found.infeasible;
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
@@ -150,9 +149,9 @@ class Optimal {
     propose(found);
     settled_ = found.infeasible || attains(best_.time_ns, found.least_time_ns);
     if (settled_) note_ = "nothing is faster in the given order: proven";
-    // Where another order was worth it, that order too.
+    // Where another order was worth it, that order too, with what is left.
     if (!given && !proven()) {
-      propose(search_windows(graph_, first, options_.budget_bytes, all, best_.time_ns));
+      propose(search_windows(graph_, first, options_.budget_bytes, effort, best_.time_ns));
     }
   }
 
@@ -173,15 +172,6 @@ class Optimal {
     take(std::move(start.order));
   }
 
-  void find_bound() {
-    Effort effort = effort_of(graph_, options_, kBoundShare);
-    const std::optional<int64_t> bound = lower_bound_time_ns(
-        graph_, options_.budget_bytes, effort,
-        {.enough_ns = best_.feasible ? best_.time_ns : std::numeric_limits<int64_t>::max()});
-    infeasible_ = infeasible_ || !bound;
-    if (bound) bound_ns_ = std::max(bound_ns_, *bound);
-  }
-
   // Nothing to gain where the given order is settled.
   void solve_model() {
     if (settled_ || graph_.ops.size() > kMostModelOps) return;
@@ -199,6 +189,7 @@ class Optimal {
   const Graph& graph_;
   const PlanOptions& options_;
   Plan best_;
+  std::optional<Floor> floor_;
   int64_t bound_ns_ = 0;     // proven for the plans that the options allow
   bool infeasible_ = false;  // proven, likewise
   bool settled_ = false;     // nothing better in the given order
@@ -208,9 +199,10 @@ class Optimal {
 
 }  // namespace
 
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
-                                    const Effort& effort) {
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options) {
   if (!one_place_each(graph)) return {};
+  const bool worth_it = graph.ops.size() <= kMostlyComplete;
+  const Effort effort = effort_of(graph, options, worth_it ? kAllStatesShare : kStatesShare);
   return search_states(graph, options.budget_bytes,
                        {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order,
                         .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});

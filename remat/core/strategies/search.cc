@@ -6,7 +6,8 @@
 //     peak; constructions of others (mutwo, selective, every_k, chain_dp); the order behind floor();
 //  2. each is made to fit by peak-aware greedy on exact marginal time, and needless re-runs are taken
 //     back;
-//  3. rounds, each twice as long as the one before: the fastest is annealed, if the graph is small
+//  3. a bound on the time of every plan that fits, so that the search can end early;
+//  4. rounds, each twice as long as the one before: the fastest is annealed, if the graph is small
 //     (ops moved, inserted and erased one by one), and then ruined and repaired, a few re-runs at a
 //     time.
 //
@@ -27,6 +28,8 @@ namespace {
 
 // Annealing needs some thousand orders per op to be worth it.
 constexpr size_t kLargestAnnealed = 500;
+// A bound for more ops takes more than its share of the default limit.
+constexpr size_t kMostBoundOps = 3'000;
 constexpr int64_t kFirstRound = 500'000;  // of OrderCost's units: about a millisecond
 // At most, and at most these parts of the whole, for finding another order and for making all starts
 // fit.
@@ -35,40 +38,63 @@ constexpr int64_t kReorderPart = 8;
 constexpr int64_t kFitWork = 100'000'000;
 constexpr int64_t kFitPart = 2;
 
+constexpr double kContinueShare = 0.05;  // of the time limit, to go on from a plan
+
 constexpr std::array<double, 2> kHeats = {0.5, 0.2};
 constexpr int64_t kReorderTurns = 6;
+
+int64_t work_of(const Effort& effort) {
+  return static_cast<int64_t>(static_cast<double>(effort.left_ns()) / OrderCost::kNsPerWork);
+}
+
+double share_for(const Graph& graph) {
+  const size_t ops = graph.ops.size();
+  const bool instead_of_windows = ops > kMostWindowOps && ops <= kMostWindowOps * 5 / 2;
+  return kSearchShare + (instead_of_windows ? kWindowShare : 0);
+}
 
 class Searcher {
  public:
   Searcher(const Graph& graph, const PlanOptions& options)
       : graph_(graph),
         options_(options),
-        effort_(effort_of(graph, options, kSearchShare)),
+        effort_(effort_of(graph, options, share_for(graph))),
         search_(graph, {.budget_bytes = options.budget_bytes,
                         .keep_order = options.keep_order,
                         .seed = options.seed,
                         .limits = {.work = 0, .effort = &effort_}}) {}
 
-  Plan plan() {
+  // `may_look_at_all`: every plan, where the graph is small enough.
+  Plan plan(bool may_look_at_all) {
     OrderSearch::Found best = search_.start(given_order(graph_));
-    if (!best.fits && !look_at_all(best) && make_fit(best)) {
+    if (!best.fits && !(may_look_at_all && look_at_all(best)) && make_fit(best)) {
       search_.set_work_limit(all_work());
       search_.prune(best, best.order.size());
+      find_bound(best);
       for (int64_t round = kFirstRound; !search_.exhausted() && improvable(best); round *= 2) {
         const int64_t begin = search_.work();
         if (graph_.ops.size() <= kLargestAnnealed) search_.anneal(best, round / 2);
         search_.improve(best, begin + round, [&](const OrderSearch::Found& found) { report(found); });
       }
     }
-    return make_plan(graph_, "search", best.order, options_.budget_bytes);
+    Plan found = make_plan(graph_, "search", best.order, options_.budget_bytes);
+    found.floor = floor_;
+    found.lower_bound_time_ns = bound_ns_;
+    return found;
   }
 
  private:
-  int64_t all_work() const {
-    return static_cast<int64_t>(static_cast<double>(effort_.left_ns()) / OrderCost::kNsPerWork);
-  }
+  int64_t all_work() const { return work_of(effort_); }
   bool improvable(const OrderSearch::Found& found) const {
-    return found.order.size() > graph_.ops.size();
+    return found.order.size() > graph_.ops.size() &&
+           !(bound_ns_ && attains(found.cost.time_ns, *bound_ns_));
+  }
+  // So that the search ends where there is nothing left to gain.
+  void find_bound(const OrderSearch::Found& found) {
+    if (!improvable(found) || graph_.ops.size() > kMostBoundOps) return;
+    Effort effort = effort_of(graph_, options_, kBoundShare);
+    bound_ns_ = lower_bound_time_ns(graph_, options_.budget_bytes, effort,
+                                    {.enough_ns = found.cost.time_ns});
   }
   int64_t reorder_work() const { return std::min(kReorderWork, all_work() / kReorderPart); }
   // So much more from here on.
@@ -76,8 +102,7 @@ class Searcher {
 
   // Of a few dozen ops every plan can be looked at. True if that was possible and one fits.
   bool look_at_all(OrderSearch::Found& best) {
-    const Effort effort = effort_of(graph_, options_, kStatesShare);
-    StateSearchResult all = search_all_states(graph_, options_, effort);
+    StateSearchResult all = search_all_states(graph_, options_);
     hopeless_ = all.complete && !all.feasible;
     if (!all.complete || hopeless_) return false;
     best = search_.start(std::move(all.order));
@@ -87,7 +112,9 @@ class Searcher {
   // The fastest order that fits, of all starts. "It does not fit at all" must be said at once, so the
   // lowest peak we know comes first: below it there is one try to get lower still.
   bool make_fit(OrderSearch::Found& best) {
-    OrderSearch::Found lowest = search_.start(plan_for_floor(graph_, options_.keep_order).order);
+    Plan for_floor = plan_for_floor(graph_, options_.keep_order);
+    floor_ = for_floor.floor;
+    OrderSearch::Found lowest = search_.start(std::move(for_floor.order));
     if (!lowest.fits && !hopeless_ && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
       OrderSearch::Found lower = lowest;
       allow(reorder_work());
@@ -186,12 +213,33 @@ class Searcher {
   Effort effort_;
   OrderSearch search_;
   bool hopeless_ = false;  // proven: no plan fits
+  std::optional<Floor> floor_;
+  std::optional<int64_t> bound_ns_;  // proven
 };
 
 }  // namespace
 
 Plan plan_search(const Graph& graph, const PlanOptions& options) {
-  return Searcher(graph, options).plan();
+  return Searcher(graph, options).plan(true);
+}
+
+Plan plan_local_search(const Graph& graph, const PlanOptions& options) {
+  return Searcher(graph, options).plan(false);
+}
+
+Plan continue_search(const Graph& graph, const PlanOptions& options, std::vector<OpId> order) {
+  const Effort effort = effort_of(graph, options, kContinueShare);
+  OrderSearch search(graph, {.budget_bytes = options.budget_bytes,
+                             .keep_order = options.keep_order,
+                             .seed = options.seed,
+                             .limits = {.work = kFitWork, .effort = &effort}});
+  OrderSearch::Found found = search.start(std::move(order));
+  if (search.repair(found)) {
+    search.set_work_limit(search.work() + work_of(effort));
+    search.prune(found, found.order.size());
+    search.improve(found, search.work() + work_of(effort), [](const OrderSearch::Found&) {});
+  }
+  return make_plan(graph, "search", std::move(found.order), options.budget_bytes);
 }
 
 }  // namespace remat

@@ -29,10 +29,20 @@ inline constexpr size_t kLargestForChainDp = 10'000;
 // The plan behind floor(): the lowest peak we know how to reach, whatever it costs in time.
 Plan plan_for_floor(const Graph& graph, bool keep_order = false);
 
-// search_states() with the freedom that the options leave, for as many states as the effort allows.
-// Not complete where it does not apply.
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
-                                    const Effort& effort);
+// Beyond this many ops a window model is seldom solved in its share of the default limit. Up to twice
+// as many and a half that share goes to `search`; beyond, to what is not counted and grows with the graph.
+inline constexpr size_t kMostWindowOps = 600;
+
+// `search` as larger graphs see it: without looking at every plan of a small one first.
+Plan plan_local_search(const Graph& graph, const PlanOptions& options);
+
+// Goes on from an order that fits a somewhat larger budget than that of the options: made to fit,
+// then searched for a small part of the time limit. Not feasible if it gets stuck.
+Plan continue_search(const Graph& graph, const PlanOptions& options, std::vector<OpId> order);
+
+// search_states() with the freedom that the options leave, for as many states as their share of the
+// time limit allows. Not complete where it does not apply.
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options);
 
 // Each op's first run, in the order in which they come.
 std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order);
