@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Small graphs against the best plan there is, from an enumeration that shares nothing with the
-// planners: it writes down one order after the other, with repeats, and asks rewrite and simulate
-// what each needs.
+// Small graphs against the best plan there is, from two references that share nothing with the
+// planners: an enumeration that writes down one order after the other, with repeats, and asks rewrite
+// and simulate what each needs; and, for larger graphs, Dijkstra's algorithm (fastest_plan.h).
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
-#include "remat/core/state_search.h"
+#include "remat/core/strategies/strategies.h"
+#include "tests/testing/fastest_plan.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
 
@@ -136,28 +137,96 @@ TEST(SmallGraphs, NothingIsFasterThanOptimal) {
   EXPECT_GT(recomputing, 50);
 }
 
-// With up to ten values to decide about: the search finds the best plan in 95 % of the cases and is
-// never more than 2 % slower.
-TEST(SmallGraphs, SearchFindsTheBestPlan) {
-  int64_t cases = 0, equal = 0;
+// Forward graphs of up to ten ops, each of which makes a value to decide about.
+struct Case {
+  Graph graph;
+  int64_t budget_bytes = 0;
+  std::optional<int64_t> best_ns;  // none: no plan fits
+  std::string where;
+};
+
+// Those of which every plan could be looked at. More graphs with REMAT_PROPERTY_GRAPHS.
+std::vector<Case> make_cases() {
+  constexpr size_t kMostStates = 100'000;
+  std::vector<Case> cases;
+  int64_t gave_up = 0;
   for (uint64_t seed = 0; seed < testing::property_graphs(800) / 20; ++seed) {
     const Graph graph = plain_graph(seed, 10);
     for (const int64_t budget : budgets_of(graph)) {
-      const StateSearchResult best = search_states(graph, budget, {.max_states = 100'000});
-      if (!best.complete || !best.feasible) continue;
-      const std::string where = "seed " + std::to_string(seed) + ", budget " + std::to_string(budget);
-      const Plan found = plan(graph, {.budget_bytes = budget, .strategy = "search"});
-      ASSERT_TRUE(found.feasible) << where;
-      ASSERT_GE(found.time_ns, best.time_ns) << where;
-      EXPECT_LE(found.time_ns - best.time_ns, best.time_ns / 50) << where;
-      ++cases;
-      equal += found.time_ns == best.time_ns;
+      const testing::FastestPlan best = testing::fastest_plan(graph, budget, kMostStates);
+      if (best.complete) {
+        cases.push_back({graph, budget, best.time_ns,
+                         "seed " + std::to_string(seed) + ", budget " + std::to_string(budget)});
+      }
+      gave_up += !best.complete;
     }
   }
-  RecordProperty("cases", std::to_string(cases));
-  RecordProperty("equal", std::to_string(equal));
-  EXPECT_GE(equal * 100, cases * 95) << equal << " of " << cases;
-  EXPECT_GT(cases, 50);
+  EXPECT_LT(gave_up, static_cast<int64_t>(cases.size()) / 5);
+  return cases;
+}
+
+const std::vector<Case>& cases_up_to_ten() {
+  static const std::vector<Case> cases = make_cases();
+  return cases;
+}
+
+TEST(SmallGraphs, OptimalIsTheBestPlan) {
+  int64_t feasible = 0, infeasible = 0, recomputing = 0;
+  for (const Case& one : cases_up_to_ten()) {
+    const Plan found =
+        plan(one.graph, {.budget_bytes = one.budget_bytes, .strategy = "optimal"});
+    ASSERT_EQ(found.feasible, one.best_ns.has_value()) << one.where;
+    ++(found.feasible ? feasible : infeasible);
+    if (!found.feasible) continue;
+    ASSERT_EQ(found.time_ns, *one.best_ns) << one.where;
+    recomputing += found.order.size() > one.graph.ops.size();
+  }
+  RecordProperty("feasible", std::to_string(feasible));
+  RecordProperty("infeasible", std::to_string(infeasible));
+  RecordProperty("recomputing", std::to_string(recomputing));
+  EXPECT_GT(recomputing, 50);
+}
+
+struct Score {
+  int64_t cases = 0, equal = 0, far = 0, missed = 0;  // far: more than 2 % slower
+};
+
+// Of every `step`-th case.
+Score score_of(Plan (*search)(const Graph&, const PlanOptions&), size_t step) {
+  Score score;
+  for (size_t i = 0; i < cases_up_to_ten().size(); i += step) {
+    const Case& one = cases_up_to_ten()[i];
+    if (!one.best_ns) continue;
+    const Plan found = search(one.graph, {.budget_bytes = one.budget_bytes});
+    ++score.cases;
+    score.missed += !found.feasible;
+    if (!found.feasible) continue;
+    EXPECT_GE(found.time_ns, *one.best_ns) << one.where;
+    score.equal += found.time_ns == *one.best_ns;
+    score.far += found.time_ns - *one.best_ns > *one.best_ns / 50;
+  }
+  ::testing::Test::RecordProperty("cases", std::to_string(score.cases));
+  ::testing::Test::RecordProperty("equal", std::to_string(score.equal));
+  ::testing::Test::RecordProperty("more_than_2_percent_above", std::to_string(score.far));
+  ::testing::Test::RecordProperty("missed", std::to_string(score.missed));
+  EXPECT_GT(score.cases, 30);
+  return score;
+}
+
+TEST(SmallGraphs, SearchFindsTheBestPlan) {
+  const Score score = score_of(plan_search, 1);
+  EXPECT_GE(score.equal * 100, score.cases * 95) << score.equal << " of " << score.cases;
+  EXPECT_EQ(score.far, 0);
+  EXPECT_EQ(score.missed, 0);
+}
+
+// On graphs this small `search` looks at every plan. Without that it is what larger graphs get: good,
+// but not sure to fit where only a few plans do. Of all 272 cases of 60 graphs 261 were equal, 3 more
+// than 2 % above, 5 missed; a sample may have a few more of them.
+TEST(SmallGraphs, LocalSearchMostlyFindsTheBestPlan) {
+  const Score score = score_of(plan_local_search, 3);
+  EXPECT_GE(score.equal * 100, score.cases * 90) << score.equal << " of " << score.cases;
+  EXPECT_LE((score.far + score.missed) * 100, score.cases * 8);
 }
 
 }  // namespace
