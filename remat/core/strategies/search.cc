@@ -50,7 +50,7 @@ int64_t work_of(const Effort& effort) {
 double share_for(const Graph& graph) {
   const size_t ops = graph.ops.size();
   const bool instead_of_windows = ops > kMostWindowOps && ops <= kMostWindowOps * 5 / 2;
-  return kSearchShare + (instead_of_windows ? kWindowShare / 2 : 0);
+  return kSearchShare + (instead_of_windows ? kWindowShare : 0);
 }
 
 class Searcher {

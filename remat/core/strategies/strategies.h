@@ -30,8 +30,7 @@ inline constexpr size_t kLargestForChainDp = 10'000;
 Plan plan_for_floor(const Graph& graph, bool keep_order = false);
 
 // Beyond this many ops a window model is seldom solved in its share of the default limit. Up to twice
-// as many and a half, half of that share goes to `search`; the rest, and all of it beyond, to what is
-// not counted and grows with the graph.
+// as many and a half that share goes to `search`; beyond, to what is not counted and grows with the graph.
 inline constexpr size_t kMostWindowOps = 600;
 
 // `search` as larger graphs see it: without looking at every plan of a small one first.
