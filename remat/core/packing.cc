@@ -14,6 +14,7 @@
 #include "remat/core/packing_orders.h"
 #include "remat/core/packing_repair.h"
 #include "remat/core/packing_search.h"
+#include "remat/core/packing_sweep.h"
 
 namespace remat {
 namespace {
@@ -85,8 +86,9 @@ class Packer {
       if (tight() || !searchable()) break;
       search_glued(best_.lower_bound, how, options_.max_search_nodes / 16);
     }
-    if (!tight()) repair_glued(options_.max_search_nodes / 2);
-    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 4);
+    if (!tight()) sweep(best_.lower_bound, options_.max_search_nodes / 6);
+    if (!tight()) repair_glued(options_.max_search_nodes / 4);
+    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 8);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
     return std::move(best_);
@@ -258,6 +260,23 @@ class Packer {
     return true;
   }
 
+  // What a sweep leaves out may still find a place: some work for each that leaves out less.
+  bool sweep(int64_t target, int64_t nodes) {
+    if (problem_.item_count() > kMostItems) return false;  // one sweep would cost all there is
+    const int64_t stop_at = std::max<int64_t>(0, budget_.nodes_left - nodes);
+    detail::Sweep sweep(problem_, target);
+    double least_left_out = std::numeric_limits<double>::infinity();
+    while (budget_.nodes_left > stop_at) {
+      std::vector<int64_t> offset = sweep.next(budget_);
+      const double left_out = sweep.area_left_out(offset);
+      if (left_out >= least_left_out) continue;
+      least_left_out = left_out;
+      partial_ = std::move(offset);
+      if (repair(target, nodes / 16)) return true;
+    }
+    return false;
+  }
+
   // What found no place in partial_ goes wherever it can, however high.
   void finish_partial() {
     occupancy_.clear();
@@ -277,7 +296,6 @@ class Packer {
   // Fewer and larger items make the moves of a repair cheaper, and leave fewer splinters.
   void repair_glued(int64_t nodes) {
     // Finding a host for every grain is quadratic.
-    constexpr size_t kMostItems = 4'000;
     if (problem_.item_count() > kMostItems) {
       repair_from_all_starts(best_.lower_bound, nodes);
       return;
@@ -374,15 +392,17 @@ class Packer {
   // Halves the distance between what is found and what is out of reach, or seems to be.
   void close_in() {
     int64_t missed = best_.lower_bound - 1;
-    const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 32);
+    const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 64);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
       const int64_t target = missed + (best_.height - missed) / 2;
-      if (reorder(target, share) || (searchable() && search(target, share))) continue;
+      if (sweep(target, 4 * share) || reorder(target, share)) continue;
+      if (searchable() && search(target, share)) continue;
       missed = std::max(target, best_.lower_bound - 1);
     }
   }
 
   static constexpr size_t kLarge = 20'000;
+  static constexpr size_t kMostItems = 4'000;  // for what is quadratic
   static constexpr int64_t kNodesPerFit = 2;
   static constexpr int64_t kMaxSearchCells = 2'000'000;
 

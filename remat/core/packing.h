@@ -55,7 +55,7 @@ class PackingProblem {
 struct PackingOptions {
   // For all searches together; the greedy orders always finish. A node is a fixed amount of work,
   // some tenths of a microsecond.
-  int64_t max_search_nodes = 3'000'000;
+  int64_t max_search_nodes = 4'000'000;
   double time_limit_seconds = 10.0;  // a safety net: what it cuts short does not repeat
 };
 
@@ -66,12 +66,19 @@ struct Packing {
   int64_t search_nodes = 0;     // spent after the greedy orders
 };
 
-// Greedy orders first (packing_orders.h), then orders in which what did not fit comes earlier, then
-// an exact search (packing_search.h), of a problem with likely neighbours glued first
-// (packing_glue.h); stops as soon as the height is the lower bound. The greedy part takes time
-// near-linear in the items; the exact search is left out where items x ticks are too many. The same
-// problem with the same options gives the same packing, unless the time limit strikes before the
-// node limit does.
+// Stages, each only where the ones before it left waste, the cheap ones first:
+//   1. greedy orders (packing_orders.h), each item at its lowest free offset; then from both ends,
+//      what stays to the last tick hanging from the top; then orders in which what did not fit comes
+//      earlier;
+//   2. an exact search (packing_search.h) with likely neighbours glued first (packing_glue.h);
+//   3. sweeps outwards from the fullest tick (packing_sweep.h), what they leave out repaired in
+//      (packing_repair.h);
+//   4. repair from the best of 1, and from exact packings of a window around the peak that gets wider;
+//   5. the exact search on the problem as it is, which alone may prove that waste is needed;
+//   6. the same for heights between what was found and what was not.
+// Stops as soon as the height is the lower bound. Greedy takes time near-linear in the items; sweeps
+// and the exact search are left out where there are too many of them. The same problem with the same
+// options gives the same packing, unless the time limit strikes before the node limit does.
 Packing pack(const PackingProblem& problem, const PackingOptions& options = {});
 
 }  // namespace remat

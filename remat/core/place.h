@@ -27,9 +27,9 @@ inline constexpr int64_t kArenaAlignment = 64;
 inline constexpr int64_t kNoAddress = -1;
 
 struct PlaceOptions {
-  // What decides how long the searches go on: about a second of one core. The heuristics always
+  // What decides how long the searches go on: a second or two of one core. The heuristics always
   // finish. The same schedule with the same limit has the same placement, ...
-  int64_t max_search_nodes = 3'000'000;
+  int64_t max_search_nodes = 4'000'000;
   double time_limit_seconds = 10.0;  // ... unless this safety net for slow machines strikes first
 };
 

@@ -12,6 +12,7 @@
 #include "tests/testing/check_placement.h"
 #include "tests/testing/cut_rectangle.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_packing.h"
 
 namespace remat {
 namespace {
@@ -81,23 +82,6 @@ int64_t least_height(const PackingProblem& problem) {
   return least;
 }
 
-PackingProblem random_problem(std::mt19937_64& generator, int items, int32_t ticks, int64_t size) {
-  PackingProblem problem;
-  for (int i = 0; i < items; ++i) {
-    std::vector<Part> parts;
-    const int64_t count = testing::chance(generator, 0.2) ? draw(generator, 2, 3) : 1;
-    int32_t first = static_cast<int32_t>(draw(generator, 0, ticks - 1));
-    for (int64_t p = 0; p < count && first < ticks; ++p) {
-      const int32_t last = static_cast<int32_t>(draw(generator, first, ticks - 1));
-      parts.push_back({first, last, draw(generator, 1, size)});
-      // Rarely a gap: a member of no bytes in a chain of reuse.
-      first = last + 1 + (testing::chance(generator, 0.1) ? 1 : 0);
-    }
-    problem.add(parts);
-  }
-  return problem;
-}
-
 // Load by tick: 3, 3+3, 3+3, 3+1+1, 1+1+2+2, 1+2+3, 3+3: at most 6. But 6 cannot be had, and
 // pack proves it.
 TEST(Packing, TheLoadIsNotAlwaysEnough) {
@@ -122,7 +106,7 @@ TEST(Packing, OptimalMeansOptimal) {
   int wasteful = 0;
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     std::mt19937_64 generator(seed);
-    const PackingProblem problem = random_problem(generator, 7, 6, 8);
+    const PackingProblem problem = testing::random_packing(generator, 7, 6, 8);
     const Packing packing = pack(problem, nodes(200'000));
     ASSERT_EQ(packing_fault(problem, packing), "") << "seed " << seed;
     const int64_t least = least_height(problem);
@@ -139,7 +123,7 @@ TEST(Packing, HoldsOnRandomProblems) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 generator(seed);
     const int items = static_cast<int>(draw(generator, 1, 120));
-    const PackingProblem problem = random_problem(generator, items, 60, 1000);
+    const PackingProblem problem = testing::random_packing(generator, items, 60, 1000);
     EXPECT_EQ(packing_fault(problem, pack(problem, nodes(3000))), "") << "seed " << seed;
   }
 }
