@@ -21,6 +21,7 @@
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
 #include "remat/core/verify.h"
+#include "remat/libtorch/training_step.h"
 #include "remat/report/numbers.h"
 #include "remat/report/plan_report.h"
 #include "remat/report/run_report.h"
@@ -39,7 +40,7 @@ struct RunArguments {
   std::vector<std::string> compare;
   int steps = 5;
   int64_t seed = 1;
-  double time_limit_seconds = 2.0;
+  double time_limit_seconds = TrainingStepOptions{}.plan_seconds;
   bool verify = false;
   std::string json;
 };

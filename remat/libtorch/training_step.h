@@ -20,7 +20,7 @@ struct TrainingStepOptions {
   // the arena with whatever place() loses in it.
   int64_t budget_bytes = kNoBudget;
   std::string strategy = "auto";
-  double plan_seconds = 2.0;
+  double plan_seconds = 5.0;  // more than plan()'s own default: it is done once for a whole training
   double measure_seconds = 2.0;
   uint64_t seed = 1;
   // Things worth knowing that are no errors: the step is captured again, and why; requests for
