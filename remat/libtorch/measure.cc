@@ -77,8 +77,8 @@ Measurement measure(const Recording& recording, const Batch& batch, const Measur
     }
   };
   round(0);
-  const double rounds = std::clamp(options.seconds / elapsed_s(), double{kLeastRounds},
-                                   static_cast<double>(options.max_rounds));
+  const double rounds = std::max<double>(
+      kLeastRounds, std::min<double>(options.max_rounds, options.seconds / elapsed_s()));
   const int repeats = rounds < kEnoughSamples ? kRepeats : 0;
   while (rounds_made < rounds) {
     round(repeats);

@@ -17,10 +17,7 @@ namespace {
 using detail::ItemOrder;
 using detail::kNotPlaced;
 using detail::SearchBudget;
-
-SearchBudget nodes(int64_t count) {
-  return {.nodes_left = count, .deadline = std::chrono::steady_clock::time_point::max()};
-}
+using testing::search_nodes;
 
 ItemOrder as_they_come(const PackingProblem& problem) {
   ItemOrder order(problem.item_count());
@@ -36,7 +33,7 @@ TEST(PackingRepair, DrivesOutWhoIsInTheWay) {
   problem.add({1, 1, 1});  // b, at the bottom
   problem.add({2, 3, 2});  // c, in the middle: x fits nowhere
   problem.add({2, 3, 2});  // x
-  SearchBudget budget = nodes(10'000);
+  SearchBudget budget = search_nodes(10'000);
   const std::vector<int64_t> offset = detail::repair_packing(
       problem, 4, {2, 0, 1, kNotPlaced}, as_they_come(problem), budget, 10'000);
   EXPECT_EQ(testing::partial_packing_fault(problem, offset, 4), "");
@@ -49,7 +46,7 @@ TEST(PackingRepair, WithoutNodesNothingMoves) {
   PackingProblem problem;
   problem.add({0, 3, 2});
   problem.add({0, 3, 2});
-  SearchBudget budget = nodes(0);
+  SearchBudget budget = search_nodes(0);
   const std::vector<int64_t> start = {1, kNotPlaced};
   EXPECT_EQ(detail::repair_packing(problem, 4, start, as_they_come(problem), budget, 100), start);
 }
@@ -63,7 +60,7 @@ TEST(PackingRepair, HoldsOnRandomProblems) {
     const std::vector<int64_t> load = problem.load();
     const std::vector<int64_t> nothing(problem.item_count(), kNotPlaced);
     for (const int64_t height : {*std::ranges::max_element(load), int64_t{40 * 100}}) {
-      SearchBudget budget = nodes(2'000);
+      SearchBudget budget = search_nodes(2'000);
       const std::vector<int64_t> offset =
           detail::repair_packing(problem, height, nothing, as_they_come(problem), budget, 2'000);
       ASSERT_EQ(testing::partial_packing_fault(problem, offset, height), "") << "seed " << seed;

@@ -18,10 +18,7 @@ namespace {
 using detail::kNotPlaced;
 using detail::SearchBudget;
 using detail::Sweep;
-
-SearchBudget nodes(int64_t count) {
-  return {.nodes_left = count, .deadline = std::chrono::steady_clock::time_point::max()};
-}
+using testing::search_nodes;
 
 int64_t largest_load(const PackingProblem& problem) {
   const std::vector<int64_t> load = problem.load();
@@ -40,7 +37,7 @@ TEST(PackingSweep, KeepsGapsInOnePiece) {
     const int64_t free = height - load[static_cast<size_t>(t)];
     if (free > 0) problem.add({t, t, free});
   }
-  SearchBudget budget = nodes(1'000'000);
+  SearchBudget budget = search_nodes(1'000'000);
   const std::vector<int64_t> offset = Sweep(problem, height).next(budget);
   EXPECT_EQ(testing::partial_packing_fault(problem, offset, height), "");
   EXPECT_EQ(std::ranges::count(offset, kNotPlaced), 0);
@@ -53,7 +50,7 @@ TEST(PackingSweep, HoldsOnRandomProblems) {
     const PackingProblem problem = testing::random_packing(generator, 40, 30, 100);
     const int64_t least = largest_load(problem);
     for (const int64_t height : {least, least + least / 10}) {
-      SearchBudget budget = nodes(1'000'000);
+      SearchBudget budget = search_nodes(1'000'000);
       Sweep sweep(problem, height);
       for (int round = 0; round < 3; ++round) {
         const std::vector<int64_t> offset = sweep.next(budget);
@@ -69,7 +66,7 @@ TEST(PackingSweep, HoldsOnRandomProblems) {
 
 TEST(PackingSweep, EndsWhenTheBudgetDoes) {
   const PackingProblem problem = testing::cut_rectangle(testing::Cut::guillotine, 300, 1);
-  SearchBudget budget = nodes(100);
+  SearchBudget budget = search_nodes(100);
   const std::vector<int64_t> offset = Sweep(problem, testing::kCutHeight).next(budget);
   EXPECT_EQ(testing::partial_packing_fault(problem, offset, testing::kCutHeight), "");
   EXPECT_GT(std::ranges::count(offset, kNotPlaced), 0);
@@ -77,7 +74,7 @@ TEST(PackingSweep, EndsWhenTheBudgetDoes) {
 
 TEST(PackingSweep, SameProblemSamePackings) {
   const PackingProblem problem = testing::cut_rectangle(testing::Cut::pinwheel, 100, 2);
-  SearchBudget budget = nodes(10'000'000), other = budget;
+  SearchBudget budget = search_nodes(10'000'000), other = budget;
   Sweep once(problem, testing::kCutHeight), again(problem, testing::kCutHeight);
   for (int round = 0; round < 4; ++round) EXPECT_EQ(once.next(budget), again.next(other));
   EXPECT_EQ(budget.nodes_left, other.nodes_left);

@@ -281,6 +281,40 @@ TEST(Execute, ResultsOutliveTheExecution) {
   }
 }
 
+TEST(Execute, TimingRepeatsShortOpsAndChangesNothing) {
+  const Small small;
+  const Recording recording = record(small.problem);
+  const Graph& graph = recording.graph;
+  const Schedule schedule = rewrite(graph, given_order(graph));
+  const Placement placement = place(graph, schedule);
+  Execution execution(recording, schedule, placement, make_arena(placement.arena_bytes));
+  const Batch& batch = small.problem.batches[0];
+  const auto left_by = [&](const StepResult& result) {
+    std::vector<Tensor> left = testing::clones(result.gradients);
+    left.push_back(result.loss.clone());
+    for (const Tensor& buffer : small.problem.buffers) {
+      left.push_back(buffer.clone());
+    }
+    left.push_back(testing::generator_state());
+    return left;
+  };
+  const std::vector<Tensor> once = left_by(execution.run(batch));
+  const StepCounts counts = execution.counts();
+  execution.undo();
+  std::vector<std::vector<int64_t>> samples(graph.ops.size());
+  EXPECT_TRUE(same_bits(left_by(execution.run_timed(batch, samples, 3)), once));
+  EXPECT_EQ(execution.counts().peak_bytes, counts.peak_bytes);
+  EXPECT_EQ(execution.counts().outside_allocations, 0);
+  int repeated = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Op& op = graph.ops[i];
+    const bool once_only = op.random || op.once || !op.updates.empty() || !op.effects.empty();
+    EXPECT_TRUE(samples[i].size() == 1 || (samples[i].size() == 4 && !once_only)) << op.name;
+    repeated += samples[i].size() == 4;
+  }
+  EXPECT_GT(repeated, 0);
+}
+
 TEST(Execute, MeasureAgreesWithTheStep) {
   const Problem problem = testing::zoo_problem("gpt2_small", 1);
   const Recording recording =

@@ -2,6 +2,7 @@
 #include "tests/testing/random_packing.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "tests/testing/check_placement.h"
 #include "tests/testing/random_graph.h"
@@ -23,6 +24,10 @@ PackingProblem random_packing(std::mt19937_64& generator, int items, int32_t tic
     problem.add(parts);
   }
   return problem;
+}
+
+detail::SearchBudget search_nodes(int64_t count) {
+  return {.nodes_left = count, .deadline = std::chrono::steady_clock::time_point::max()};
 }
 
 std::string partial_packing_fault(const PackingProblem& problem, const std::vector<int64_t>& offset,
