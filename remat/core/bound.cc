@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The bound on time, in stages: a chain of cuts through the ops where keeping everything does not
-// fit; the window model for more and more of them.
+// The bound on time, in stages: every plan of the few large storages, if they are most of the graph;
+// a chain of cuts through the ops where keeping everything does not fit; the window model for more
+// and more of them.
 
 #include "remat/core/bound.h"
 
@@ -9,18 +10,54 @@
 #include <limits>
 #include <vector>
 
+#include "remat/core/coarse_graph.h"
 #include "remat/core/dependences.h"
 #include "remat/core/linear_model.h"
 #include "remat/core/operands.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
+#include "remat/core/state_search.h"
 #include "remat/core/window_model.h"
 
 namespace remat {
 namespace {
 
 constexpr size_t kMostBitsOfSets = size_t{1} << 26;
+
+int64_t internal_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Storage& storage : graph.storages) bytes += storage.external() ? 0 : storage.bytes;
+  return bytes;
+}
+
+// What re-runs must take at least, from more and more of the large storages; none if nothing fits.
+std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes, Effort& effort,
+                                            int64_t enough_ns) {
+  constexpr int64_t kNsPerState = 2'000;
+  constexpr double kShare = 0.6;
+  constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
+  Effort part = effort.part(kShare * effort.left_seconds());
+  int64_t least_ns = 0;
+  size_t seen = 0;  // ops
+  for (const size_t most_ops : {16, 24, 32, 40, 48, 64}) {
+    const Graph coarse = coarse_graph(graph, most_ops, kMostStateValues);
+    const double covered = static_cast<double>(internal_bytes(coarse));
+    if (coarse.ops.size() == seen) continue;
+    seen = coarse.ops.size();
+    if (covered < kMost * static_cast<double>(internal_bytes(graph))) continue;
+    const StateSearchResult found =
+        search_states(coarse, budget_bytes,
+                      {.max_states = static_cast<size_t>(part.left_ns() / kNsPerState),
+                       .enough_extra_ns = enough_ns});
+    part.spend(static_cast<int64_t>(found.states) * kNsPerState);
+    effort.spend(static_cast<int64_t>(found.states) * kNsPerState);
+    if (found.complete && !found.feasible) return std::nullopt;
+    least_ns = std::max(least_ns, found.least_extra_ns);
+    if (!found.complete) break;
+  }
+  return least_ns;
+}
 
 // The chain of dependent ops along which keeping everything exceeds the budget the most in sum. A
 // cut where everything fits would separate windows without forcing anything.
@@ -166,9 +203,13 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   const std::vector<int64_t> excess = excess_of(graph, budget_bytes);
   const Dependences dependences = dependences_of(graph);
   const std::vector<OpId> chain = chain_of_cuts(graph, dependences, excess);
-  if (chain.empty() || !has_solver()) return once_ns;
+  if (chain.empty()) return once_ns;
 
-  int64_t extra_ns = 0;
+  const std::optional<int64_t> of_large =
+      least_extra_of_large(graph, budget_bytes, effort, options.enough_ns - once_ns);
+  if (!of_large) return std::nullopt;
+  if (!has_solver()) return once_ns + *of_large;
+  int64_t extra_ns = *of_large;
   const size_t most = std::min(chain.size(), static_cast<size_t>(std::max(0, options.max_cuts)));
   for (size_t count = 1;
        count <= most && !effort.exhausted() && !attains(options.enough_ns, once_ns + extra_ns);

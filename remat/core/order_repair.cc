@@ -15,6 +15,8 @@ namespace remat {
 namespace {
 
 constexpr size_t kEvaluatedPerStep = 12;
+constexpr size_t kEvaluatedTogether = 1'000;
+constexpr size_t kStretch = 64;  // positions
 constexpr size_t kPlaces = 4;
 constexpr size_t kOneByOne = 1'500;  // ops; above, insertions are made many at a time
 constexpr size_t kLargestBlock = 200;
@@ -47,10 +49,7 @@ void OrderSearch::look_at(Found& found) {
 bool OrderSearch::repair_many(Found& found) {
   look_at(found);
   const size_t peak = found.cost.peak_position;
-  std::vector<Insertion> insertions = insertions_at(peak);
-  std::stable_sort(insertions.begin(), insertions.end(), [](const Insertion& a, const Insertion& b) {
-    return ratio(a.gain, a.time_ns) > ratio(b.gain, b.time_ns);
-  });
+  const std::vector<Insertion> insertions = insertions_at(peak, kEvaluatedTogether);
   const double excess = static_cast<double>(resident_[peak] - settings_.budget_bytes);
   for (double share = 0.5; share > 0.01; share /= 2) {
     std::vector<Insertion> chosen;
@@ -82,15 +81,7 @@ bool OrderSearch::repair_step(Found& found) {
   look_at(found);
   size_t position = found.cost.peak_position;
   for (int tried = 0; tried <= kOtherPositions; ++tried) {
-    std::vector<Insertion> insertions = insertions_at(position);
-    if (insertions.size() > kEvaluatedPerStep) {
-      std::partial_sort(insertions.begin(),
-                        insertions.begin() + static_cast<std::ptrdiff_t>(kEvaluatedPerStep),
-                        insertions.end(), [](const Insertion& a, const Insertion& b) {
-                          return ratio(a.gain, a.time_ns) > ratio(b.gain, b.time_ns);
-                        });
-      insertions.resize(kEvaluatedPerStep);
-    }
+    const std::vector<Insertion> insertions = insertions_at(position, kEvaluatedPerStep);
     Found best;
     double best_ratio = 0;
     for (const Insertion& insertion : insertions) {
@@ -123,7 +114,9 @@ void OrderSearch::sum_excess() {
   excess_before_.assign(resident_.size() + 1, 0);
   over_before_.assign(resident_.size() + 1, 0);
   ends_of_excess_.clear();
+  most_in_stretch_.assign(resident_.size() / kStretch + 1, 0);
   for (size_t i = 0; i < resident_.size(); ++i) {
+    most_in_stretch_[i / kStretch] = std::max(most_in_stretch_[i / kStretch], resident_[i]);
     const int64_t excess = std::max<int64_t>(0, resident_[i] - settings_.budget_bytes);
     excess_before_[i + 1] = excess_before_[i] + static_cast<double>(excess);
     over_before_[i + 1] = over_before_[i] + (excess > 0 ? 1 : 0);
@@ -157,8 +150,9 @@ void OrderSearch::find_places(ValueIndex value, size_t position, size_t use) {
   }
 }
 
-std::vector<OrderSearch::Insertion> OrderSearch::insertions_at(size_t position) {
-  std::vector<Insertion> insertions;
+// Every value that is idle at the position, and the places where it could be made again.
+std::vector<OrderSearch::Spot> OrderSearch::spots_at(size_t position) {
+  std::vector<Spot> spots;
   for (size_t v = 0; v < cost_.value_count(); ++v) {
     const ValueIndex value = static_cast<ValueIndex>(v);
     if (cost_.bytes(value) == 0 || !rerunnable_[index(maker_[v])]) continue;
@@ -179,20 +173,46 @@ std::vector<OrderSearch::Insertion> OrderSearch::insertions_at(size_t position) 
                    static_cast<double>(cost_.bytes(value)) *
                        (over_before_[place] - over_before_[from]));
       if (gain <= 0) continue;
-      for (const Staying staying : {Staying::none, Staying::where_it_fits, Staying::if_smaller}) {
-        Insertion insertion;
-        insertion.target = value;
-        insertion.before = place;
-        insertion.gain = gain;
-        if (!collect_block(value, place, staying, insertion) || is_tabu(insertion)) continue;
-        const bool known = !insertions.empty() && insertions.back().before == place &&
-                           insertions.back().block == insertion.block;
-        if (!known) insertions.push_back(std::move(insertion));
-      }
+      spots.push_back({.target = value,
+                       .before = place,
+                       .gain = gain,
+                       .most_ratio = ratio(gain, graph_.op(maker_[v]).time_ns)});
     }
   }
   cost_.add_work(static_cast<int64_t>(cost_.value_count()));
-  return insertions;
+  return spots;
+}
+
+// The best `most` by their ratio, best first. Finding out what a value would be made from takes
+// longest, so the values come by what they could be worth at most, until none that is left can be
+// among the best.
+std::vector<OrderSearch::Insertion> OrderSearch::insertions_at(size_t position, size_t most) {
+  std::vector<Spot> spots = spots_at(position);
+  std::stable_sort(spots.begin(), spots.end(),
+                   [](const Spot& a, const Spot& b) { return a.most_ratio > b.most_ratio; });
+  const auto better = [](const Insertion& a, const Insertion& b) {
+    return ratio(a.gain, a.time_ns) > ratio(b.gain, b.time_ns);
+  };
+  std::vector<Insertion> best;
+  for (const Spot& spot : spots) {
+    const bool full = best.size() >= most;
+    const double to_beat = full ? ratio(best.back().gain, best.back().time_ns) : 0;
+    if (to_beat >= spot.most_ratio) break;
+    for (const Staying staying : {Staying::none, Staying::where_it_fits, Staying::if_smaller}) {
+      Insertion insertion;
+      insertion.target = spot.target;
+      insertion.before = spot.before;
+      insertion.gain = spot.gain;
+      if (!collect_block(staying, to_beat, insertion) || is_tabu(insertion)) continue;
+      const bool known = std::any_of(best.begin(), best.end(), [&](const Insertion& other) {
+        return other.before == insertion.before && other.block == insertion.block;
+      });
+      if (known) continue;
+      best.insert(std::upper_bound(best.begin(), best.end(), insertion, better), std::move(insertion));
+      if (best.size() > most) best.pop_back();
+    }
+  }
+  return best;
 }
 
 bool OrderSearch::is_tabu(const Insertion& insertion) const {
@@ -215,15 +235,24 @@ bool OrderSearch::fits_longer(ValueIndex value, size_t before) const {
   const auto next = timeline_.next(value, before);
   if (next == events.begin()) return false;
   const size_t from = static_cast<size_t>((next - 1)->position) + 1;
-  const int64_t room = settings_.budget_bytes - cost_.bytes(value);
-  return std::all_of(resident_.begin() + static_cast<std::ptrdiff_t>(from),
-                     resident_.begin() + static_cast<std::ptrdiff_t>(before),
-                     [&](int64_t bytes) { return bytes <= room; });
+  return most_resident(from, before) <= settings_.budget_bytes - cost_.bytes(value);
+}
+
+// Of the positions from `from` up to `before`.
+int64_t OrderSearch::most_resident(size_t from, size_t before) const {
+  int64_t most = 0;
+  while (from < before) {
+    const bool whole = from % kStretch == 0 && from + kStretch <= before;
+    most = std::max(most, whole ? most_in_stretch_[from / kStretch] : resident_[from]);
+    from += whole ? kStretch : 1;
+  }
+  return most;
 }
 
 // The ops that make the target again at this place, from what is there and what shall have stayed.
-bool OrderSearch::collect_block(ValueIndex target, size_t before, Staying staying,
-                                Insertion& insertion) {
+// False if they cannot, or take so long that the ratio is not above `to_beat`.
+bool OrderSearch::collect_block(Staying staying, double to_beat, Insertion& insertion) {
+  const auto [target, before] = std::pair(insertion.target, insertion.before);
   int64_t room = cost_.bytes(target);  // for what stays beyond the budget
   ++stamp_;
   wanted_.clear();
@@ -251,7 +280,10 @@ bool OrderSearch::collect_block(ValueIndex target, size_t before, Staying stayin
     insertion.block.push_back(maker);
     insertion.time_ns += graph_.op(maker).time_ns;
     cost_.add_work(kWorkPerOpOfBlock);
-    if (insertion.block.size() > kLargestBlock) return false;
+    if (insertion.block.size() > kLargestBlock ||
+        ratio(insertion.gain, insertion.time_ns) <= to_beat) {
+      return false;
+    }
     for (const ValueIndex read : cost_.reads(maker)) wanted_.push_back({read, false});
     for (const OrderCost::Update& update : cost_.updates(maker)) {
       wanted_.push_back({update.before, true});

@@ -93,7 +93,14 @@ class OrderSearch {
   static constexpr int64_t kPatience = 60;  // rounds without a better order before going back
   using ValueIndex = OrderCost::ValueIndex;
 
-  // A value that lies idle across a position, and the block that would make it again.
+  // A value that lies idle across a position, and a place where it could be made again.
+  struct Spot {
+    ValueIndex target = 0;
+    size_t before = 0;  // position
+    double gain = 0;    // estimate of the overflow removed
+    double most_ratio = 0;  // of that to the time of the op that makes it
+  };
+  // The same with the block that would make it again.
   struct Insertion {
     ValueIndex target = 0;
     size_t before = 0;  // position
@@ -116,11 +123,13 @@ class OrderSearch {
   void look_at(Found& found);
   bool repair_many(Found& found);
   bool repair_step(Found& found);
-  std::vector<Insertion> insertions_at(size_t position);
+  std::vector<Spot> spots_at(size_t position);
+  std::vector<Insertion> insertions_at(size_t position, size_t most);
   void find_places(ValueIndex value, size_t position, size_t use);
-  bool collect_block(ValueIndex target, size_t before, Staying staying, Insertion& insertion);
+  bool collect_block(Staying staying, double to_beat, Insertion& insertion);
   bool there(ValueIndex value, size_t before) const;
   bool fits_longer(ValueIndex value, size_t before) const;
+  int64_t most_resident(size_t from, size_t before) const;
   void sum_excess();
   std::vector<OpId> with(const std::vector<OpId>& order,
                          std::span<const Insertion> insertions) const;
@@ -151,6 +160,7 @@ class OrderSearch {
   std::vector<int64_t> resident_;      // by position of the order under repair
   std::vector<double> excess_before_;  // prefix sums of bytes above the budget
   std::vector<int32_t> over_before_;   // prefix counts of positions above the budget
+  std::vector<int64_t> most_in_stretch_;  // of resident_
   std::vector<size_t> ends_of_excess_;  // positions where the overflow pauses
   std::vector<size_t> places_;          // where the value at work could be made again
   std::vector<OpId> maker_;            // by value: the op that makes it

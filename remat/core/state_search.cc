@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
@@ -14,12 +15,25 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostValues = 64;
+constexpr size_t kMostValues = kMostStateValues;
 using Counts = std::array<uint8_t, kMostValues>;  // copies by value
 using OpSet = uint64_t;
 
 bool has(OpSet ops, size_t op) { return (ops >> op & 1) != 0; }
 OpSet with(OpSet ops, size_t op) { return ops | OpSet{1} << op; }
+
+// Whether there are at least as many copies of every value: eight at a time, since this is what the
+// search does most. Demands counts below 128.
+bool covers(const Counts& more, const Counts& fewer) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
+  for (size_t from = 0; from < kMostValues; from += sizeof(uint64_t)) {
+    uint64_t a = 0, b = 0;
+    std::memcpy(&a, more.data() + from, sizeof(a));
+    std::memcpy(&b, fewer.data() + from, sizeof(b));
+    if ((((a | kHighBits) - b) & kHighBits) != kHighBits) return false;
+  }
+  return true;
+}
 
 struct State {
   OpSet run = 0;
@@ -64,23 +78,26 @@ class Search {
 
   StateSearchResult run() {
     StateSearchResult result;
-    if (graph_.ops.size() > 64 || values_.size() > kMostValues) return result;
+    if (graph_.ops.size() > kMostStateOps || values_.size() > kMostValues) return result;
     push({});
     while (!open_.empty()) {
-      const size_t id = std::get<2>(open_.top());
+      const auto [least_ns, left, id] = open_.top();
       open_.pop();
       if (dominated(id)) continue;
+      result.least_extra_ns = least_ns;
       if (finished(states_[id])) {
         result.complete = result.feasible = true;
         result.order = order_to(id);
         for (const OpId op : result.order) result.time_ns += graph_.op(op).time_ns;
         break;
       }
-      if (states_.size() + compared_ / kComparisonsPerState > options_.max_states) return result;
+      result.states = states_.size() + compared_ / kComparisonsPerState;
+      if (result.states > options_.max_states || result.least_extra_ns >= options_.enough_extra_ns) {
+        return result;
+      }
       expand(id);
     }
     result.complete = true;
-    result.states = states_.size();
     return result;
   }
 
@@ -98,8 +115,38 @@ class Search {
     if (!fresh && entry->second <= state.extra_ns) return;
     entry->second = state.extra_ns;
     const int left = static_cast<int>(all_ops()) - __builtin_popcountll(state.run);
-    open_.push({state.extra_ns, left, states_.size()});
+    open_.push({state.extra_ns + least_to_come_ns(state), left, states_.size()});
     states_.push_back(std::move(state));
+  }
+
+  // What ops that have run must yet take again: what is missing and needed by an op to come, or as
+  // an output, has to be made again, and so has what is missing for that. Running an op lowers this by
+  // no more than its own time, so that states come up by the least time of any plan through them.
+  int64_t least_to_come_ns(const State& state) {
+    needed_.fill(0);
+    for (const size_t value : outputs_) needed_[value] = 1;
+    int64_t least_ns = 0;
+    for (size_t o = all_ops(); o-- > 0;) {
+      const Op& op = graph_.ops[o];
+      if (has(state.run, o)) {
+        const auto missing = [&](size_t value) { return needed_[value] && state.counts[value] == 0; };
+        const bool again =
+            std::any_of(op.creates.begin(), op.creates.end(),
+                        [&](StorageId id) { return missing(at({id, 0})); }) ||
+            std::any_of(op.updates.begin(), op.updates.end(), [&](const Value& value) {
+              return internal(value) && missing(at(value) + 1);
+            });
+        if (!again) continue;
+        least_ns += op.time_ns;
+      }
+      for (const Value& value : op.reads) {
+        if (internal(value)) needed_[at(value)] = 1;
+      }
+      for (const Value& value : op.updates) {
+        if (internal(value)) needed_[at(value)] = 1;
+      }
+    }
+    return options_.ignore_time ? 0 : least_ns;
   }
 
   bool dominated(size_t id) {
@@ -107,9 +154,8 @@ class Search {
     std::vector<size_t>& rivals = settled_[{state.run, state.position}];
     for (const size_t other : rivals) {
       ++compared_;
-      const Counts& counts = states_[other].counts;
-      if (std::equal(state.counts.begin(), state.counts.begin() + values_.size(), counts.begin(),
-                     [](uint8_t mine, uint8_t theirs) { return mine <= theirs; })) {
+      if (states_[other].extra_ns <= state.extra_ns &&
+          covers(states_[other].counts, state.counts)) {
         return true;
       }
     }
@@ -132,6 +178,10 @@ class Search {
 
   void expand(size_t id) {
     const OpSet run = states_[id].run;
+    if (const std::optional<size_t> free = free_op(states_[id])) {
+      finish_move(id, *free, {}, Counts(states_[id].counts));
+      return;
+    }
     const Counts& useful = useful_from(run);
     for (size_t o = 0; o < all_ops(); ++o) {
       if (!operands_there(states_[id], graph_.ops[o])) continue;
@@ -139,6 +189,24 @@ class Search {
         try_op(id, o);
       }
     }
+  }
+
+  // An op that is yet to run and could now, changes nothing and leaves no bytes behind: whatever else
+  // is done can be done after it as well. (Not in blocks, where a re-run's place matters.)
+  std::optional<size_t> free_op(const State& state) const {
+    if (options_.freedom == Freedom::blocks) return std::nullopt;
+    int64_t resident = 0;
+    for (size_t v = 0; v < values_.size(); ++v) resident += state.counts[v] * bytes(v);
+    for (size_t o = 0; o < all_ops(); ++o) {
+      const Op& op = graph_.ops[o];
+      if (has(state.run, o) || !op.updates.empty() || !op.effects.empty()) continue;
+      if (resident + op.workspace_bytes > free_bytes_) continue;
+      const bool leaves_bytes = std::any_of(op.creates.begin(), op.creates.end(), [&](StorageId id) {
+        return graph_.storage(id).bytes > 0;
+      });
+      if (!leaves_bytes && operands_there(state, op) && may_run_first(state.run, o)) return o;
+    }
+    return std::nullopt;
   }
 
   bool external_there(OpSet run, const Value& value) const {
@@ -235,7 +303,9 @@ class Search {
     const Op& op = graph_.ops[o];
     Counts before = states_[id].counts;
     for (const size_t source : ending) before[source] = 1;
-    int64_t needed = op.workspace_bytes - shared_with(op, ending);
+    const std::optional<int64_t> shared = shared_with(op, ending);
+    if (!shared) return;
+    int64_t needed = op.workspace_bytes - *shared;
     for (const StorageId created : op.creates) needed += graph_.storage(created).bytes;
     for (size_t v = 0; v < values_.size(); ++v) needed += before[v] * bytes(v);
     // What may be forgotten before the op, largest first.
@@ -272,7 +342,9 @@ class Search {
     }
   }
 
-  int64_t shared_with(const Op& op, const std::vector<size_t>& ending) const {
+  // What the ending sources and the results that take their places have in common. None if some
+  // source ends for nothing: it may as well stay.
+  std::optional<int64_t> shared_with(const Op& op, const std::vector<size_t>& ending) const {
     std::vector<StorageId> results, places;
     int64_t shared = 0;
     const auto holds = [](const std::vector<StorageId>& ids, StorageId id) {
@@ -289,6 +361,7 @@ class Search {
       results.push_back(reuse.result);
       places.push_back(reuse.source);
     }
+    if (places.size() < ending.size()) return std::nullopt;
     return shared;
   }
 
@@ -326,8 +399,9 @@ class Search {
   int64_t free_bytes_;
   ValueNumbers values_;
   std::vector<size_t> outputs_;  // values
+  std::array<bool, kMostValues> needed_{};  // scratch
   std::vector<State> states_;
-  using Open = std::tuple<int64_t, int, size_t>;  // time of re-runs, ops left, state
+  using Open = std::tuple<int64_t, int, size_t>;  // least time of all re-runs, ops left, state
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;
   std::unordered_map<Situation, int64_t, HashSituation> reached_;  // time of re-runs
   std::map<std::pair<OpSet, int>, std::vector<size_t>> settled_;

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "remat/core/graph.h"
 
 namespace remat {
 
-// The exact optimum of small graphs, by uniform-cost search over every plan that the plan language
+// The exact optimum of small graphs, by best-first search (A*) over every plan that the plan language
 // can express. A state is which ops have run and how many copies of each value are there; a move
 // runs an op, for the first time or again:
 //
@@ -19,8 +20,12 @@ namespace remat {
 // Copies are forgotten only when an op does not fit otherwise, and then no more than needed:
 // whoever has more can do everything that whoever has less can. For the same reason a state is
 // passed over if another with the same ops run has all its copies for no more time. Time is that of
-// re-runs only, since every plan runs every op once; of equal states, the one that is further on
-// goes first.
+// re-runs only, since every plan runs every op once. The state with the least time, so far and yet to
+// come (what is missing must be made again), goes first; of equal ones, the one that is further on.
+
+// It looks at no more ops and values than these.
+inline constexpr size_t kMostStateOps = 64;
+inline constexpr size_t kMostStateValues = 64;
 
 enum class Freedom : uint8_t {
   blocks,       // first runs in the given order; between two of them, re-runs in the graph's order,
@@ -34,14 +39,18 @@ struct StateSearchOptions {
   bool ignore_time = false;       // any plan that fits will do
   // Then the search gives up; each takes about 300 bytes. Comparing states with each other counts too.
   size_t max_states = 1'000'000;
+  // Gives up as soon as it is proven that re-runs take so long.
+  int64_t enough_extra_ns = std::numeric_limits<int64_t>::max();
 };
 
 struct StateSearchResult {
-  bool complete = false;  // false: gave up, or a graph of more than 64 ops or 64 values
+  bool complete = false;  // false: gave up, or too many ops or values
   bool feasible = false;  // if complete: whether any plan fits
   int64_t time_ns = 0;    // if feasible: of the fastest plan
   std::vector<OpId> order;
-  size_t states = 0;  // looked at
+  // Proven, complete or not: if a plan fits, re-runs take at least so long.
+  int64_t least_extra_ns = 0;
+  size_t states = 0;  // looked at, and comparisons of them
 };
 
 // Demands ops that offer each result no more than one place to take (reuse): among several, rewrite

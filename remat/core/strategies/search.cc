@@ -47,18 +47,12 @@ int64_t work_of(const Effort& effort) {
   return static_cast<int64_t>(static_cast<double>(effort.left_ns()) / OrderCost::kNsPerWork);
 }
 
-double share_for(const Graph& graph) {
-  const size_t ops = graph.ops.size();
-  const bool instead_of_windows = ops > kMostWindowOps && ops <= kMostWindowOps * 5 / 2;
-  return kSearchShare + (instead_of_windows ? kWindowShare : 0);
-}
-
 class Searcher {
  public:
   Searcher(const Graph& graph, const PlanOptions& options)
       : graph_(graph),
         options_(options),
-        effort_(effort_of(graph, options, share_for(graph))),
+        effort_(effort_of(graph, options, kSearchShare)),
         search_(graph, {.budget_bytes = options.budget_bytes,
                         .keep_order = options.keep_order,
                         .seed = options.seed,
