@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 
 #include "remat/core/effort.h"
@@ -48,6 +50,25 @@ Cell plan_cell(const Graph& graph, const Baseline& baseline, const PlanOptions& 
   return cell;
 }
 
+// Between the lowest budget of the row that is met and the highest below it that is not.
+std::optional<double> find_lowest(const Row& row, const std::function<bool(double)>& fits) {
+  std::optional<double> lowest;
+  double missed = 0;
+  for (const Cell& cell : row.cells) {
+    if (cell.feasible) lowest = cell.budget_percent;
+  }
+  if (!lowest) return lowest;
+  for (const Cell& cell : row.cells) {
+    if (cell.budget_percent < *lowest) missed = std::max(missed, cell.budget_percent);
+  }
+  while (*lowest - missed > 1) {
+    const double middle = std::floor((*lowest + missed) / 2);
+    if (middle <= missed) break;
+    (fits(middle) ? *lowest : missed) = middle;
+  }
+  return lowest;
+}
+
 }  // namespace
 
 GraphRows plan_cells(const std::string& name, const Graph& graph, const Grid& grid) {
@@ -58,15 +79,20 @@ GraphRows plan_cells(const std::string& name, const Graph& graph, const Grid& gr
                    .rows = {}};
   for (const std::string& strategy : grid.strategies) {
     Row row{.strategy = strategy, .cells = {}};
-    for (const double budget : grid.budget_percents) {
+    const auto options_at = [&](double budget) {
       if (grid.progress) grid.progress(strategy, budget);
       PlanOptions options;
       options.strategy = strategy;
       options.budget_bytes = parse_budget(fmt::format("{}%", budget), baseline.peak_bytes);
       options.time_limit_seconds = grid.time_limit_seconds;
-      row.cells.push_back(plan_cell(graph, baseline, options));
+      return options;
+    };
+    for (const double budget : grid.budget_percents) {
+      row.cells.push_back(plan_cell(graph, baseline, options_at(budget)));
       row.cells.back().budget_percent = budget;
     }
+    row.lowest_percent =
+        find_lowest(row, [&](double budget) { return plan(graph, options_at(budget)).feasible; });
     result.rows.push_back(std::move(row));
   }
   return result;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ struct Cell {
 struct Row {
   std::string strategy;
   std::vector<Cell> cells;
+  // The lowest budget that is met, to 1 %, looked for below the lowest of the cells; none if none is.
+  std::optional<double> lowest_percent = {};
 };
 
 struct GraphRows {

@@ -29,7 +29,7 @@ const Row* best_other(const GraphRows& graph, std::string_view strategy, size_t 
 }
 
 std::optional<double> lowest_met(const Row& row) {
-  std::optional<double> lowest;
+  std::optional<double> lowest = row.lowest_percent;
   for (const Cell& cell : row.cells) {
     if (cell.feasible) lowest = std::min(lowest.value_or(cell.budget_percent), cell.budget_percent);
   }
@@ -85,7 +85,8 @@ Check check_monotone(const std::vector<GraphRows>& graphs, std::string_view stra
 }
 
 std::vector<Lowest> lowest_budgets(const std::vector<GraphRows>& graphs,
-                                   std::string_view strategy) {
+                                   std::string_view strategy,
+                                   const std::vector<std::string_view>& parts) {
   std::vector<Lowest> all;
   for (const GraphRows& graph : graphs) {
     const Row* own = row_of(graph, strategy);
@@ -97,7 +98,8 @@ std::vector<Lowest> lowest_budgets(const std::vector<GraphRows>& graphs,
                   .floor_percent = graph.floor_percent};
     for (const Row& row : graph.rows) {
       const std::optional<double> met = lowest_met(row);
-      if (&row == own || !met || (lowest.other && *lowest.other <= *met)) continue;
+      if (&row == own || std::ranges::count(parts, row.strategy) > 0) continue;
+      if (!met || (lowest.other && *lowest.other <= *met)) continue;
       lowest.other = met;
       lowest.other_strategy = row.strategy;
     }

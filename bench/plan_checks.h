@@ -27,7 +27,7 @@ Check check_best(const std::vector<GraphRows>& graphs, std::string_view strategy
 // A row fails if a smaller budget gives a faster plan, or a plan where a larger one gives none.
 Check check_monotone(const std::vector<GraphRows>& graphs, std::string_view strategy);
 
-// The lowest budget of the table that was met, in percent; none if none was.
+// The lowest budget that was met, in percent; none if none was.
 struct Lowest {
   std::string graph;
   std::optional<double> own;
@@ -38,7 +38,9 @@ struct Lowest {
   // Some plan fits a budget that floor() calls unreachable.
   bool below_floor() const;
 };
-std::vector<Lowest> lowest_budgets(const std::vector<GraphRows>& graphs, std::string_view strategy);
+// `parts`: strategies that the one is made of, which are no others.
+std::vector<Lowest> lowest_budgets(const std::vector<GraphRows>& graphs, std::string_view strategy,
+                                   const std::vector<std::string_view>& parts = {});
 
 // Over all plans that fit.
 inline constexpr double kWastePercentAllowed = 2;

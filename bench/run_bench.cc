@@ -21,7 +21,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "remat/core/place.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/units.h"
@@ -138,7 +137,7 @@ void bench_model(const std::string& name, const remat::models::ModelSize& size,
       continue;
     }
     const remat::Schedule schedule = remat::rewrite(graph, plan.order);
-    const remat::Placement placement = remat::place(graph, schedule);
+    const remat::Placement& placement = *plan.placement;
     const int64_t reserved = graph.external_bytes() + placement.arena_bytes;
     std::printf("%s, budget %d %%: plan by %s predicts %+.2f %% time in %s (%.1f %%); planned in %.1f s\n",
                 name.c_str(), budget, plan.strategy.c_str(),

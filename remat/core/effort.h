@@ -48,7 +48,7 @@ class Effort {
 inline constexpr double kStatesShare = 0.1;
 inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be needed then
 inline constexpr double kSearchShare = 0.2;
-inline constexpr double kWindowShare = 0.35;
+inline constexpr double kWindowShare = 0.25;
 inline constexpr double kBoundShare = 0.08;
 
 // A share of what the options allow in all: a time limit, or a number of orders to look at.

@@ -80,22 +80,24 @@ class Packer {
     greedy();
     // Most of what may be spent goes to a packing without waste, which mostly exists; cheap tries
     // first.
-    if (!tight()) from_both_ends(best_.lower_bound);
-    if (!tight()) reorder(best_.lower_bound, options_.max_search_nodes / 64);
+    if (!tight()) from_both_ends(target());
+    if (!tight()) reorder(target(), options_.max_search_nodes / 64);
     for (const detail::Glue how : {detail::Glue::twins, detail::Glue::matches}) {
       if (tight() || !searchable()) break;
-      search_glued(best_.lower_bound, how, options_.max_search_nodes / 16);
+      search_glued(target(), how, options_.max_search_nodes / 16);
     }
-    if (!tight()) sweep(best_.lower_bound, options_.max_search_nodes / 6);
+    if (!tight()) sweep(target(), options_.max_search_nodes / 6);
     if (!tight()) repair_glued(options_.max_search_nodes / 4);
-    if (!tight() && searchable()) search(best_.lower_bound, options_.max_search_nodes / 8);
+    if (!tight() && searchable()) search(target(), options_.max_search_nodes / 8);
     if (!tight()) close_in();
     best_.search_nodes = options_.max_search_nodes - std::max<int64_t>(0, budget_.nodes_left);
     return std::move(best_);
   }
 
  private:
-  bool tight() const { return best_.height == best_.lower_bound; }
+  // What all stages aim at.
+  int64_t target() const { return std::max(best_.lower_bound, options_.enough_height); }
+  bool tight() const { return best_.height <= target(); }
 
   // Puts the items one after the other, each at the lowest offset that is free. Returns the index
   // of the first that does not fit below the limit, or the number of items.
@@ -297,13 +299,13 @@ class Packer {
   void repair_glued(int64_t nodes) {
     // Finding a host for every grain is quadratic.
     if (problem_.item_count() > kMostItems) {
-      repair_from_all_starts(best_.lower_bound, nodes);
+      repair_from_all_starts(target(), nodes);
       return;
     }
-    const detail::GluedProblem glued(problem_, best_.lower_bound, detail::Glue::dust);
+    const detail::GluedProblem glued(problem_, target(), detail::Glue::dust);
     Packer packer(glued.problem(), options_);
     packer.budget_ = budget_;
-    packer.repair_from_all_starts(best_.lower_bound, nodes);
+    packer.repair_from_all_starts(target(), nodes);
     budget_ = packer.budget_;
     if (packer.best_.height < best_.height) keep(glued.original_offset(packer.best_.offset));
   }
@@ -391,13 +393,13 @@ class Packer {
 
   // Halves the distance between what is found and what is out of reach, or seems to be.
   void close_in() {
-    int64_t missed = best_.lower_bound - 1;
+    int64_t missed = target() - 1;
     const int64_t share = std::max<int64_t>(1, options_.max_search_nodes / 64);
     while (!budget_.spent() && !tight() && best_.height - missed > 1) {
-      const int64_t target = missed + (best_.height - missed) / 2;
-      if (sweep(target, 4 * share) || reorder(target, share)) continue;
-      if (searchable() && search(target, share)) continue;
-      missed = std::max(target, best_.lower_bound - 1);
+      const int64_t middle = missed + (best_.height - missed) / 2;
+      if (sweep(middle, 4 * share) || reorder(middle, share)) continue;
+      if (searchable() && search(middle, share)) continue;
+      missed = std::max(middle, target() - 1);
     }
   }
 

@@ -57,6 +57,7 @@ struct PackingOptions {
   // some tenths of a microsecond.
   int64_t max_search_nodes = 4'000'000;
   double time_limit_seconds = 10.0;  // a safety net: what it cuts short does not repeat
+  int64_t enough_height = 0;         // what is this low need not be lower
 };
 
 struct Packing {
@@ -76,7 +77,7 @@ struct Packing {
 //   4. repair from the best of 1, and from exact packings of a window around the peak that gets wider;
 //   5. the exact search on the problem as it is, which alone may prove that waste is needed;
 //   6. the same for heights between what was found and what was not.
-// Stops as soon as the height is the lower bound. Greedy takes time near-linear in the items; sweeps
+// Stops as soon as the height is the lower bound, or low enough, which is also what they aim at. Greedy takes time near-linear in the items; sweeps
 // and the exact search are left out where there are too many of them. The same problem with the same
 // options gives the same packing, unless the time limit strikes before the node limit does.
 Packing pack(const PackingProblem& problem, const PackingOptions& options = {});

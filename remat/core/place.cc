@@ -30,7 +30,8 @@ class Placer {
     read_lifetimes();
     make_items();
     const Packing packing = pack(problem_, {.max_search_nodes = options.max_search_nodes,
-                                            .time_limit_seconds = options.time_limit_seconds});
+                                            .time_limit_seconds = options.time_limit_seconds,
+                                            .enough_height = options.enough_bytes / kArenaAlignment});
     return placement(packing);
   }
 

@@ -31,6 +31,7 @@ struct PlaceOptions {
   // finish. The same schedule with the same limit has the same placement, ...
   int64_t max_search_nodes = 4'000'000;
   double time_limit_seconds = 10.0;  // ... unless this safety net for slow machines strikes first
+  int64_t enough_bytes = 0;  // an arena of so much need not be smaller
 };
 
 struct Placement {

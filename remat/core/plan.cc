@@ -60,16 +60,19 @@ Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy
 // Plans for a little less wherever the addresses need more than the live bytes.
 Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy) {
   constexpr int kAttempts = 6;
+  const int64_t enough =
+      options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   PlanOptions tighter = options;
   Plan plan = strategy.plan(graph, options);
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
   for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
-    const Placement placement = place(graph, rewrite(graph, plan.order));
+    Placement placement = place(graph, rewrite(graph, plan.order), {.enough_bytes = enough});
     const int64_t needed = graph.external_bytes() + placement.arena_bytes;
     if (needed <= options.budget_bytes) {
       plan.feasible = true;
+      plan.placement = std::move(placement);
       return plan;
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);

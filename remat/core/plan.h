@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/place.h"
 
 namespace remat {
 
@@ -29,7 +30,8 @@ struct PlanOptions {
   int64_t budget_bytes = kNoBudget;  // bounds the peak, externals included
   std::string strategy = "auto";     // a name from strategies()
   int64_t every_k = 0;               // every_k: boundaries per segment; 0 = the square root of all
-  // Fit addresses too, not only live bytes: externals + the arena of place() within the budget.
+  // Fit addresses too, not only live bytes: externals and an arena within the budget. The plan comes
+  // with its addresses.
   bool placed = false;
   // For strategies that search. It is turned into an amount of counted work that an idle machine does
   // well within it; four times as much CPU time ends the search whatever the count says.
@@ -65,6 +67,7 @@ struct Plan {
   int64_t time_ns = 0;
   std::optional<int64_t> lower_bound_time_ns;  // proven; none where none is known
   std::optional<Floor> floor;  // of the graph, where the strategy has looked for it anyway
+  std::optional<Placement> placement;  // with `placed`, if feasible: of rewrite(graph, order)
   std::vector<Decision> decisions;             // at most one for a storage
   std::string note;                            // one sentence, where there is something to say
 };

@@ -34,7 +34,7 @@ struct Variant {
   Graph graph;                                 // with times
   Plan plan;
   Schedule schedule;
-  Placement placement;
+  const Placement& placement() const { return *plan.placement; }
   std::optional<Execution> execution;
   StepReport report;
 };
@@ -97,7 +97,6 @@ void TrainingStep::Implementation::make_plan(Variant& variant) {
                        name(op.phase), "); raise the budget or make the batch smaller"));
   }
   variant.schedule = rewrite(variant.graph, variant.plan.order);
-  variant.placement = place(variant.graph, variant.schedule);
   variant.report.plan_seconds = seconds_since(start);
 }
 
@@ -122,15 +121,15 @@ std::unique_ptr<Variant> TrainingStep::Implementation::make_variant(Conditions c
 
 // All variants run in one arena. A larger one replaces it before a second could exist.
 void TrainingStep::Implementation::use_arena(Variant& variant) {
-  if (arena_ == nullptr || arena_->bytes() < variant.placement.arena_bytes) {
+  if (arena_ == nullptr || arena_->bytes() < variant.placement().arena_bytes) {
     for (const auto& each : variants_) {
       each->execution.reset();
     }
     arena_.reset();
-    arena_ = make_arena(variant.placement.arena_bytes);
+    arena_ = make_arena(variant.placement().arena_bytes);
   }
   if (!variant.execution) {
-    variant.execution.emplace(*variant.recording, variant.schedule, variant.placement, arena_,
+    variant.execution.emplace(*variant.recording, variant.schedule, variant.placement(), arena_,
                               options_.execute);
   }
 }
@@ -206,7 +205,7 @@ StepReport TrainingStep::report() const {
   report.floor_bytes = std::min(floor(variant.graph, variant.plan).bytes, variant.plan.peak_bytes);
   report.predicted_peak_bytes = simulation.peak_bytes;
   report.measured_peak_bytes = report.counts.peak_bytes;
-  report.arena_bytes = variant.placement.arena_bytes;
+  report.arena_bytes = variant.placement().arena_bytes;
   report.external_bytes = variant.graph.external_bytes();
   report.peak_bytes = report.external_bytes + report.arena_bytes;
   report.time_ns = simulation.time_ns;

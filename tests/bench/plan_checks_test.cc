@@ -56,6 +56,18 @@ TEST(PlanChecks, LowestNamesTheBestOtherStrategy) {
   EXPECT_FALSE(all[0].below_floor());
 }
 
+TEST(PlanChecks, LowestLooksBetweenTheCellsAndPassesOverParts) {
+  std::vector<GraphRows> graphs = table({row("mutwo", {10, kNone}), row("search", {10, 11}),
+                                         row("auto", {10, 11})});
+  graphs[0].rows[0].lowest_percent = 84;
+  graphs[0].rows[2].lowest_percent = 77;
+  const Lowest with_parts = lowest_budgets(graphs, "auto", {"search"})[0];
+  EXPECT_EQ(with_parts.own, 77);
+  EXPECT_EQ(with_parts.other, 84);
+  EXPECT_EQ(with_parts.other_strategy, "mutwo");
+  EXPECT_EQ(lowest_budgets(graphs, "auto")[0].other_strategy, "search");
+}
+
 // Seen with lstm_lm: floor() said 64.6 %, recompute_all fitted 60 %.
 TEST(PlanChecks, AnyPlanBelowTheFloorIsSeen) {
   std::vector<GraphRows> graphs = table({row("mutwo", {10, 11}), row("auto", {10, kNone})});

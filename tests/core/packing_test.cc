@@ -158,6 +158,18 @@ TEST(Packing, WithoutSearchStillPacks) {
   EXPECT_EQ(packing.lower_bound, testing::kCutHeight);
 }
 
+TEST(Packing, LowEnoughNeedNotBeLower) {
+  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 100, 1);
+  PackingOptions options = nodes(2'000'000);
+  const Packing least = pack(problem, options);
+  options.enough_height = testing::kCutHeight * 12 / 10;
+  const Packing enough = pack(problem, options);
+  EXPECT_EQ(packing_fault(problem, enough), "");
+  EXPECT_LE(enough.height, options.enough_height);
+  EXPECT_EQ(enough.lower_bound, testing::kCutHeight);
+  EXPECT_LT(enough.search_nodes, least.search_nodes);
+}
+
 TEST(Packing, SameProblemSamePacking) {
   for (const int64_t limit : {int64_t{100}, int64_t{10'000}, int64_t{100'000}}) {
     const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 3);

@@ -13,6 +13,7 @@
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
 #include "remat/core/verify.h"
+#include "tests/testing/check_placement.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
 
@@ -123,7 +124,9 @@ TEST(Plan, PlacedPlansFitWithTheirAddresses) {
         graph, {.budget_bytes = budget, .strategy = "search", .placed = true, .max_moves = 500});
     if (!made.feasible) continue;
     ++placed;
-    EXPECT_LE(graph.external_bytes() + place(graph, rewrite(graph, made.order)).arena_bytes, budget)
+    ASSERT_TRUE(made.placement) << "seed " << seed;
+    EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, budget) << "seed " << seed;
+    EXPECT_EQ(testing::placement_fault(graph, rewrite(graph, made.order), *made.placement), "")
         << "seed " << seed;
   }
   EXPECT_GT(placed, 20);

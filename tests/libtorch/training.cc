@@ -57,10 +57,11 @@ void append(std::vector<at::Tensor>& all, const std::vector<at::Tensor>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-Placement checked_placement(const Graph& graph, const Schedule& schedule) {
+Placement checked_placement(const Graph& graph, const Plan& plan) {
+  const Schedule schedule = rewrite(graph, plan.order);
   const auto violation = verify(graph, schedule, kNoBudget);
   EXPECT_FALSE(violation) << violation->reason;
-  return place(graph, schedule);
+  return plan.placement ? *plan.placement : place(graph, schedule);
 }
 
 Execution make_execution(const Recording& recording, const Schedule& schedule,
@@ -120,7 +121,7 @@ std::vector<at::Tensor> train(const Problem& problem, const StepFunction& step) 
 
 PlannedStep::PlannedStep(const Recording& recording, const Plan& plan)
     : recording_(recording),
-      placement_(checked_placement(recording.graph, rewrite(recording.graph, plan.order))),
+      placement_(checked_placement(recording.graph, plan)),
       predicted_peak_bytes_(
           simulate(recording.graph, rewrite(recording.graph, plan.order)).peak_bytes),
       execution_(make_execution(recording, rewrite(recording.graph, plan.order), placement_)) {
