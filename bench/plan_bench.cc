@@ -124,7 +124,9 @@ std::string placements_text(const Placements& found) {
   out += fmt::format("; waste above {} % in {}, the largest {:.3f} %", kWastePercentAllowed,
                      found.wasteful, found.worst_waste_percent);
   if (!found.worst.empty()) out += fmt::format(" ({})", found.worst);
-  return out + "\n";
+  out += "\n";
+  for (const std::string& plan : found.wasteful_plans) out += "  - " + plan + "\n";
+  return out;
 }
 
 // Prints what verify rejected; returns how many plans that were.

@@ -122,10 +122,15 @@ Placements check_placements(const std::vector<GraphRows>& graphs) {
         if (cell.arena_bytes == cell.max_live_bytes) ++result.tight;
         const double waste = 100.0 * static_cast<double>(cell.arena_bytes - cell.max_live_bytes) /
                              static_cast<double>(std::max<int64_t>(cell.max_live_bytes, 1));
-        if (waste > kWastePercentAllowed) ++result.wasteful;
+        const std::string which =
+            fmt::format("{} {} at {} %", graph.graph, row.strategy, cell.budget_percent);
+        if (waste > kWastePercentAllowed) {
+          ++result.wasteful;
+          result.wasteful_plans.push_back(fmt::format("{}: {:.2f} %", which, waste));
+        }
         if (waste <= result.worst_waste_percent) continue;
         result.worst_waste_percent = waste;
-        result.worst = fmt::format("{} {} at {} %", graph.graph, row.strategy, cell.budget_percent);
+        result.worst = which;
       }
     }
   }

@@ -48,6 +48,7 @@ struct Placements {
   int64_t plans = 0;
   int64_t tight = 0;     // arena_bytes == max_live_bytes
   int64_t wasteful = 0;  // beyond what is allowed
+  std::vector<std::string> wasteful_plans;  // one line each
   double worst_waste_percent = 0;
   std::string worst;  // which plan that is; empty if there is no waste
 };

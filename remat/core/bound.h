@@ -13,16 +13,17 @@ namespace remat {
 // Proven bounds on what *any* legal plan can reach: any order of the ops, any repeats. They make
 // "at most 2 % above the optimum" and "no plan can fit" statements of fact.
 //
-// The bound on time is the minimum of a relaxation that every plan satisfies (window_model.h, with
-// the proof), for a chain of dependent ops as cuts.
+// The bound on time is the largest of two: the least of all plans of the graph's few large storages,
+// where these are most of it (coarse_graph.h); and the minimum of a relaxation that every plan
+// satisfies (window_model.h, with the proof), for a chain of dependent ops as cuts.
 struct BoundOptions {
   int max_cuts = 12;
   int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
 };
 
 // A lower bound on the time of every plan whose peak is within the budget; at least the time of
-// running every op once. None: it is proven that there is no such plan. Without a solver, or without
-// effort, the trivial bound.
+// running every op once. None: it is proven that there is no such plan. Without a solver, the
+// first of the two bounds only; without effort, the trivial one.
 std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                            const BoundOptions& options = {});
 

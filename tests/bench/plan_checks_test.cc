@@ -83,6 +83,7 @@ TEST(PlanChecks, PlacementsCountOnlyPlansThatFit) {
   EXPECT_EQ(found.tight, 1);
   EXPECT_DOUBLE_EQ(found.worst_waste_percent, 3);
   EXPECT_EQ(found.wasteful, 1);
+  EXPECT_EQ(found.wasteful_plans, std::vector<std::string>{"net auto at 80 %: 3.00 %"});
   EXPECT_EQ(found.worst, "net auto at 80 %");
 }
 

@@ -39,8 +39,8 @@ testing::RandomGraphOptions small_shape(std::mt19937_64& generator) {
   return options;
 }
 
-// These are exact methods on both sides: a sixtieth of what the other properties are tried on.
-uint64_t small_graphs() { return std::max<uint64_t>(10, testing::property_graphs(18'000) / 60); }
+// These are exact methods on both sides: a ninetieth of what the other properties are tried on.
+uint64_t small_graphs() { return std::max<uint64_t>(10, testing::property_graphs(18'000) / 90); }
 
 struct Case {
   Graph graph;

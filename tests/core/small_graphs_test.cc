@@ -221,12 +221,11 @@ TEST(SmallGraphs, SearchFindsTheBestPlan) {
 }
 
 // On graphs this small `search` looks at every plan. Without that it is what larger graphs get: good,
-// but not sure to fit where only a few plans do. Of all 272 cases of 60 graphs 261 were equal, 3 more
-// than 2 % above, 5 missed; a sample may have a few more of them.
+// but not sure to fit where only a few plans do.
 TEST(SmallGraphs, LocalSearchMostlyFindsTheBestPlan) {
   const Score score = score_of(plan_local_search, 3);
-  EXPECT_GE(score.equal * 100, score.cases * 90) << score.equal << " of " << score.cases;
-  EXPECT_LE((score.far + score.missed) * 100, score.cases * 8);
+  EXPECT_GE(score.equal * 100, score.cases * 95) << score.equal << " of " << score.cases;
+  EXPECT_LE((score.far + score.missed) * 100, score.cases * 5);
 }
 
 }  // namespace
