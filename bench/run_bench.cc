@@ -74,9 +74,9 @@ class PeakCounter final : public remat::detail::AllocationListener {
 // seconds on two cores.
 const std::map<std::string, remat::models::ModelSize> kSizes = {
     {"resnet50", {.batch = 8, .image = 224}},
-    {"resnet152", {.batch = 12, .image = 224}},
-    {"bert_base", {.batch = 8, .sequence = 256}},
-    {"gpt2_small", {.batch = 3, .sequence = 512}},
+    {"resnet152", {.batch = 24, .image = 224}},
+    {"bert_base", {.batch = 16, .sequence = 256}},
+    {"gpt2_small", {.batch = 6, .sequence = 512}},
 };
 
 struct Method {

@@ -18,7 +18,7 @@ namespace remat {
 namespace {
 
 // "Does it fit at all" is the first question and must not wait for what is quadratic.
-constexpr int64_t kMaxRuns = 2'000'000;
+constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
 constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms at most

@@ -30,6 +30,8 @@ namespace {
 constexpr size_t kLargestAnnealed = 500;
 // A bound for more ops takes more than its share of the default limit.
 constexpr size_t kMostBoundOps = 3'000;
+// recompute_all takes up to half a second for more.
+constexpr size_t kLargestForAllRuns = 3'000;
 constexpr int64_t kFirstRound = 500'000;  // of OrderCost's units: about a millisecond
 // At most, and at most these parts of the whole, for finding another order and for making all starts
 // fit.
@@ -125,6 +127,10 @@ class Searcher {
         if (!lowest.fits) search_.anneal(given, reorder_work());
         consider(std::move(given), lowest);
       }
+    }
+    // Never worse than any other strategy, though this one's orders are long.
+    if (!lowest.fits && !hopeless_ && graph_.ops.size() <= kLargestForAllRuns) {
+      consider(search_.start(plan_recompute_all(graph_, options_).order), lowest);
     }
     if (!lowest.fits) {
       consider(std::move(lowest), best);
