@@ -15,12 +15,12 @@ import subprocess
 import sys
 
 SIZES = {
-    "resnet18": "--batch 48 --image 128 --width 32",
-    "resnet50": "--batch 16 --image 128 --width 32",
+    "resnet18": "--batch 16 --image 128 --width 32",
+    "resnet50": "--batch 8 --image 128 --width 32",
     "resnet152": "--batch 24 --image 96 --width 32",
-    "bert_base": "--batch 12 --seq 128 --width 192",
-    "gpt2_small": "--batch 6 --seq 192 --width 192",
-    "gpt2_small_fused": "--batch 8 --seq 192 --width 192",
+    "bert_base": "--batch 4 --seq 128 --width 192",
+    "gpt2_small": "--batch 4 --seq 128 --width 192",
+    "gpt2_small_fused": "--batch 4 --seq 128 --width 192",
     "vit_small": "--batch 8 --width 192",
     "unet": "--batch 2 --image 128 --width 16",
     "convnext_tiny": "--batch 8 --image 128 --width 48",
