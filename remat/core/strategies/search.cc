@@ -130,7 +130,8 @@ class Searcher {
     }
     // Never worse than any other strategy, though this one's orders are long.
     if (!lowest.fits && !hopeless_ && graph_.ops.size() <= kLargestForAllRuns) {
-      consider(search_.start(plan_recompute_all(graph_, options_).order), lowest);
+      OrderSearch::Found all_again = search_.start(plan_recompute_all(graph_, options_).order);
+      if (all_again.fits) lowest = std::move(all_again);
     }
     if (!lowest.fits) {
       consider(std::move(lowest), best);
