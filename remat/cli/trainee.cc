@@ -122,7 +122,7 @@ PlannedTrainee::PlannedTrainee(models::TrainingTask task, Recording recording, G
 
 void PlannedTrainee::follow(const Plan& plan) {
   schedule_ = rewrite(graph_, plan.order);
-  placement_ = plan.placement ? *plan.placement : place(graph_, schedule_);
+  placement_ = *plan.placement;
   arena_ = make_arena(placement_.arena_bytes);
   execution_ = std::make_unique<Execution>(recording_, schedule_, placement_, arena_);
 }

@@ -56,7 +56,7 @@ class PlannedTrainee final : public Trainee {
   // `graph` is the recording's, with times.
   PlannedTrainee(models::TrainingTask task, Recording recording, Graph graph);
 
-  // Must be called before a step. The plan must be feasible.
+  // Must be called before a step. The plan must be feasible and placed.
   void follow(const Plan& plan);
 
   const Graph& graph() const { return graph_; }

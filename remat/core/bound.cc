@@ -34,8 +34,7 @@ int64_t internal_bytes(const Graph& graph) {
 // What re-runs must take at least, from more and more of the large storages; none if nothing fits.
 std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                             int64_t enough_ns) {
-  constexpr int64_t kNsPerState = 2'000;
-  constexpr double kShare = 0.6;
+  constexpr double kShare = 0.8;
   constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
   Effort part = effort.part(kShare * effort.left_seconds());
   int64_t least_ns = 0;

@@ -26,6 +26,8 @@ namespace remat {
 // It looks at no more ops and values than these.
 inline constexpr size_t kMostStateOps = 64;
 inline constexpr size_t kMostStateValues = 64;
+// What a state takes on an idle machine, more or less: for whoever counts work (effort.h).
+inline constexpr int64_t kNsPerState = 3'000;
 
 enum class Freedom : uint8_t {
   blocks,       // first runs in the given order; between two of them, re-runs in the graph's order,

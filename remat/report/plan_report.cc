@@ -61,7 +61,8 @@ PlanReport report_plan(const Graph& graph, const Plan& plan, const Schedule& sch
   // Addresses for what does not fit anyway are not worth a search.
   PlaceOptions place_options;
   if (peak.bytes > budget_bytes) place_options.max_search_nodes = 0;
-  const Placement placement = place(graph, schedule, place_options);
+  const Placement placement =
+      plan.placement ? *plan.placement : place(graph, schedule, place_options);
   PlanReport report;
   report.strategy = report.chosen_strategy = plan.strategy;
   report.budget_bytes = budget_bytes;

@@ -287,6 +287,12 @@ class PlanTest(CliTest):
                       "4 MiB", "set by", "17 us", "+0.00 %", "planned in"]:
             self.assertIn(words, text)
 
+    def test_placed_plans_fit_with_the_arena_that_is_reported(self):
+        # Without --placed the arena of this plan is some MiB too large.
+        report = self.done_json(f"plan {GRAPHS}/resnet50.graph --budget 50% --placed")
+        self.assertTrue(report["feasible"])
+        self.assertLessEqual(report["external_bytes"] + report["arena_bytes"], report["budget_bytes"])
+
     def test_json_in_a_file_leaves_the_text(self):
         text = self.done("plan net --budget 100% --strategy keep_all --json out")
         self.assertIn("planned in", text)

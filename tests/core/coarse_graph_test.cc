@@ -63,21 +63,15 @@ testing::RandomGraphOptions shape(std::mt19937_64& generator) {
   return options;
 }
 
-int64_t once_ns(const Graph& graph) {
-  int64_t sum = 0;
-  for (const Op& op : graph.ops) sum += op.time_ns;
-  return sum;
-}
-
 TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
   int tight = 0;
   for (uint64_t seed = 0; seed < testing::property_graphs(2000); ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator, shape(generator));
     const int64_t least = lower_bound_peak_bytes(graph);
-    const int64_t most = keep_all_baseline(graph).peak_bytes;
+    const Baseline keep_all = keep_all_baseline(graph);
     for (const int64_t share : {10, 40, 70}) {
-      const int64_t budget = least + (most - least) * share / 100;
+      const int64_t budget = least + (keep_all.peak_bytes - least) * share / 100;
       const StateSearchResult whole = testing::brute_force(graph, budget);
       if (!whole.complete || !whole.feasible) continue;
       for (const size_t most_ops : {4, 8, 16}) {
@@ -86,37 +80,12 @@ TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
         const StateSearchResult coarse =
             testing::brute_force(coarse_graph(graph, most_ops, kMostStateValues), budget);
         ASSERT_TRUE(coarse.complete && coarse.feasible) << where;
-        ASSERT_LE(coarse.least_extra_ns, whole.time_ns - once_ns(graph)) << where;
+        ASSERT_LE(coarse.least_extra_ns, whole.time_ns - keep_all.time_ns) << where;
         tight += coarse.least_extra_ns > 0;
       }
     }
   }
   EXPECT_GT(tight, 20);  // it does say something
-}
-
-// A search that gives up has proven something too.
-TEST(StateSearch, NeverClaimsMoreThanTheOptimum) {
-  int claims = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(2000); ++seed) {
-    std::mt19937_64 generator(seed);
-    const Graph graph = testing::random_graph(generator, shape(generator));
-    const int64_t least = lower_bound_peak_bytes(graph);
-    const int64_t budget = least + (keep_all_baseline(graph).peak_bytes - least) / 4;
-    const StateSearchResult all = testing::brute_force(graph, budget);
-    if (!all.complete || !all.feasible) continue;
-    const int64_t optimum = all.time_ns - once_ns(graph);
-    ASSERT_EQ(all.least_extra_ns, optimum) << "seed " << seed;
-    for (const size_t most_states : {1, 10, 100, 1000}) {
-      const StateSearchResult some = search_states(graph, budget, {.max_states = most_states});
-      ASSERT_LE(some.least_extra_ns, optimum) << "seed " << seed << ", states " << most_states;
-      claims += !some.complete && some.least_extra_ns > 0;
-    }
-    const StateSearchResult enough =
-        search_states(graph, budget, {.enough_extra_ns = optimum / 2});
-    ASSERT_GE(enough.least_extra_ns, optimum / 2) << "seed " << seed;
-    ASSERT_LE(enough.least_extra_ns, optimum) << "seed " << seed;
-  }
-  EXPECT_GT(claims, 20);
 }
 
 // Eight layers, where a value can only be made again through all layers below: no cut through first

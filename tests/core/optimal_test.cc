@@ -71,6 +71,31 @@ double median(std::vector<double> numbers) {
   return numbers[numbers.size() / 2];
 }
 
+// A search that gives up has proven something too.
+TEST(BruteForce, NeverClaimsMoreThanTheOptimum) {
+  int claims = 0;
+  for (uint64_t seed = 0; seed < small_graphs(); ++seed) {
+    const Case made = random_case(seed);
+    for (const int64_t budget : made.budgets) {
+      const StateSearchResult all = testing::brute_force(made.graph, budget);
+      if (!all.complete || !all.feasible) continue;
+      const int64_t optimum = all.time_ns - keep_all_baseline(made.graph).time_ns;
+      ASSERT_EQ(all.least_extra_ns, optimum) << "seed " << seed;
+      for (const size_t most_states : {1, 10, 100, 1000}) {
+        const StateSearchResult some =
+            search_states(made.graph, budget, {.max_states = most_states});
+        ASSERT_LE(some.least_extra_ns, optimum) << "seed " << seed << ", states " << most_states;
+        claims += !some.complete && some.least_extra_ns > 0;
+      }
+      const StateSearchResult enough =
+          search_states(made.graph, budget, {.enough_extra_ns = optimum / 2});
+      ASSERT_GE(enough.least_extra_ns, optimum / 2) << "seed " << seed;
+      ASSERT_LE(enough.least_extra_ns, optimum) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(claims, 5);
+}
+
 // What the search says is a right plan of just that time within the budget.
 TEST(BruteForce, PlansAreRight) {
   for (uint64_t seed = 0; seed < small_graphs(); ++seed) {

@@ -32,7 +32,6 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-constexpr int64_t kNsPerState = 3'000;  // of state_search
 constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
 // Beyond these the model seldom beats window_search within a minute.
 constexpr size_t kMostModelOps = 64;

@@ -127,11 +127,11 @@ class Searcher {
         if (!lowest.fits) search_.anneal(given, reorder_work());
         consider(std::move(given), lowest);
       }
-    }
-    // Never worse than any other strategy, though this one's orders are long.
-    if (!lowest.fits && !hopeless_ && graph_.ops.size() <= kLargestForAllRuns) {
-      OrderSearch::Found all_again = search_.start(plan_recompute_all(graph_, options_).order);
-      if (all_again.fits) lowest = std::move(all_again);
+      // Never worse than any other strategy, though this one's orders are long.
+      if (!lowest.fits && graph_.ops.size() <= kLargestForAllRuns) {
+        OrderSearch::Found all_again = search_.start(plan_recompute_all(graph_, options_).order);
+        if (all_again.fits) lowest = std::move(all_again);
+      }
     }
     if (!lowest.fits) {
       consider(std::move(lowest), best);
