@@ -29,7 +29,7 @@ void check(const Graph& graph, const Plan& plan, int64_t budget_bytes, Cell& cel
     return;
   }
   if (!plan.feasible) return;
-  const Placement placement = place(graph, schedule);
+  const Placement placement = plan.placement ? *plan.placement : place(graph, schedule);
   cell.arena_bytes = placement.arena_bytes;
   cell.max_live_bytes = placement.max_live_bytes;
 }

@@ -50,6 +50,7 @@ inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be ne
 inline constexpr double kSearchShare = 0.2;
 inline constexpr double kWindowShare = 0.25;
 inline constexpr double kBoundShare = 0.08;
+inline constexpr double kPackingShare = 0.03;  // for each of a few tries
 
 // A share of what the options allow in all: a time limit, or a number of orders to look at.
 Effort effort_of(const Graph& graph, const PlanOptions& options, double share);

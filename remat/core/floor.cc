@@ -22,9 +22,9 @@ constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
 constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms at most
-constexpr int64_t kWorkPerOpSquared = 200;  // small graphs need fewer orders, and these are shorter
-constexpr int64_t kLargestForSmall = 245;  // where the two meet
-constexpr int64_t kMoves = 300;        // of ops, in each attempt to get lower
+constexpr int64_t kWorkPerOpCubed = 10;  // small graphs need fewer orders, and these are shorter
+constexpr int64_t kLargestForSmall = 106;  // where the two meet
+constexpr int64_t kReorderPart = 20;  // of that, in each attempt to get lower, for another order
 
 Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
   Plan lowest = plan_keep_all(graph, {});
@@ -50,7 +50,7 @@ Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_byte
 std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
                           int64_t least_bytes) {
   const int64_t ops = static_cast<int64_t>(graph.ops.size());
-  const int64_t work = ops < kLargestForSmall ? kWorkPerOpSquared * ops * ops : kWork;
+  const int64_t work = ops < kLargestForSmall ? kWorkPerOpCubed * ops * ops * ops : kWork;
   OrderSearch search(graph, {.keep_order = !move_ops, .limits = {.work = work}});
   OrderSearch::Found best = search.start(std::move(from));
   for (double step = 0.6; step > 0.002 && !search.exhausted();) {
@@ -59,7 +59,7 @@ std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_
     const int64_t less = std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
     search.set_budget(std::max(peak - less, least_bytes));
     OrderSearch::Found trial = search.start(best.order);
-    search.reorder(trial, kMoves);
+    search.reorder(trial, work / kReorderPart);
     search.repair(trial);
     if (trial.cost.peak_bytes < peak) {
       best = std::move(trial);
@@ -93,7 +93,10 @@ Plan lowest_plan(const Graph& graph, bool keep_order) {
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   };
   consider(lowest.order, false);
-  if (keep_order) return lowest;
+  if (keep_order) {
+    consider(given_order(graph), false);
+    return lowest;
+  }
   consider(given_order(graph), true);
   consider(low_peak_order(graph), true);
   consider(lowest.order, true);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "remat/core/error.h"
@@ -16,7 +17,10 @@ enum : uint8_t { kRandom = 1, kOnce = 2, kEffects = 4 };
 // A round that has become this much worse than where it started will hardly be pruned below it.
 constexpr double kHopeless = 0.25;
 constexpr double kTolerance = 0.1;
-constexpr size_t kLongestMove = 64;
+constexpr size_t kFarthestMove = 256;
+constexpr int64_t kEvaluationsToPrepare = 5;  // as many take as long as to prepare OrderMoves
+constexpr double kLeastHeat = 0.05;  // part of the budget
+constexpr double kAnyWorse = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -167,79 +171,60 @@ void OrderSearch::prune(Found& found, size_t most) {
   found = start(std::move(trial));
 }
 
-// How far, up to `limit` places, the op at `from` can go later or earlier without passing anything it
-// depends on, or that depends on it, or a neighbour in an order that is fixed.
-size_t OrderSearch::reach(const std::vector<OpId>& order, size_t from, bool later, size_t limit) {
-  const OpId moved = order[from];
-  const Op& op = graph_.op(moved);
-  ++stamp_;
-  // Storages the op changes get the stamp with a sign: passing a mere reader is a conflict there.
-  for (const Value& value : op.reads) touched_[index(value.storage)] = stamp_;
-  for (const Value& value : op.updates) touched_[index(value.storage)] = -stamp_;
-  for (const Value& value : op.effects) touched_[index(value.storage)] = -stamp_;
-  for (const StorageId id : op.creates) touched_[index(id)] = -stamp_;
-  const auto changed_by_it = [&](StorageId id) { return touched_[index(id)] == -stamp_; };
-  const auto touched_by_it = [&](StorageId id) {
-    return touched_[index(id)] == stamp_ || touched_[index(id)] == -stamp_;
-  };
-  const auto can_pass = [&](OpId passed_id) {
-    if (passed_id == moved || (ordered_[index(passed_id)] & ordered_[index(moved)]) != 0) return false;
-    const Op& passed = graph_.op(passed_id);
-    const auto value_touched = [&](const Value& value) { return touched_by_it(value.storage); };
-    const auto value_changed = [&](const Value& value) { return changed_by_it(value.storage); };
-    return std::none_of(passed.reads.begin(), passed.reads.end(), value_changed) &&
-           std::none_of(passed.updates.begin(), passed.updates.end(), value_touched) &&
-           std::none_of(passed.effects.begin(), passed.effects.end(), value_touched) &&
-           std::none_of(passed.creates.begin(), passed.creates.end(), touched_by_it);
-  };
-  const size_t room = std::min(limit, later ? order.size() - 1 - from : from);
-  size_t reached = 0;
-  while (reached < room && can_pass(order[later ? from + reached + 1 : from - reached - 1])) ++reached;
-  return reached;
-}
-
-bool OrderSearch::try_move(Found& found, double tolerance) {
-  std::vector<OpId>& order = found.order;
-  if (order.empty()) return false;
-  const size_t from = random_below(order.size());
+std::optional<OrderSearch::Move> OrderSearch::random_move(const OrderMoves& moves) {
+  constexpr int64_t kWorkPerMove = 24;  // and one for each place
+  const size_t from = random_below(moves.size());
   const bool later = (random() & 1) != 0;
-  const size_t farthest = reach(order, from, later, kLongestMove);
-  // Counted though nothing was evaluated: in a chain no op can move, and trying must end.
-  cost_.add_work(OrderCost::kWorkPerOp * static_cast<int64_t>(1 + farthest));
-  if (farthest == 0) return false;
-  const size_t distance = 1 + random_below(farthest);
-  const size_t to = later ? from + distance : from - distance;
-  const auto at = [&](size_t i) { return order.begin() + static_cast<std::ptrdiff_t>(i); };
-  const auto shift = [&](size_t a, size_t b) {
-    if (a < b) {
-      std::rotate(at(a), at(a) + 1, at(b) + 1);
-    } else {
-      std::rotate(at(b), at(a), at(a) + 1);
-    }
-  };
-  shift(from, to);
-  const OrderCost::Result cost = evaluate(order);
-  if (!cost.legal || cost.overflow > found.cost.overflow + tolerance) {
-    shift(to, from);
-    return false;
-  }
-  found.cost = cost;
-  found.fits = cost.overflow == 0;
-  return true;
+  const size_t farthest = moves.reach(from, later);
+  // Counted though nothing was moved: in a chain no op can move, and trying must end.
+  cost_.add_work(kWorkPerMove);
+  if (farthest == 0) return std::nullopt;
+  const size_t distance = 1 + random_below(std::min(farthest, 1 + random_below(kFarthestMove)));
+  cost_.add_work(static_cast<int64_t>(distance));
+  return Move{from, later ? from + distance : from - distance};
 }
 
 // Simulated annealing on the overflow: the temperature falls from a part of the mean excess to
 // nothing.
-void OrderSearch::reorder(Found& found, int64_t tries, double heat) {
+void OrderSearch::reorder(Found& found, int64_t work, double heat) {
   if (settings_.keep_order || found.fits) return;
-  Found current = found;
-  const double hot = heat * found.cost.overflow;
-  for (int64_t i = 0; i < tries && !found.fits && !exhausted(); ++i) {
-    const double cooling = 1.0 - static_cast<double>(i) / static_cast<double>(tries);
-    const double temperature = hot * cooling * cooling;
-    if (!try_move(current, -std::log(1e-12 + random_unit()) * temperature)) continue;
-    if (current.cost.overflow < found.cost.overflow) found = current;
+  OrderMoves moves(graph_, cost_, ordered_, found.order, settings_.budget_bytes);
+  const int64_t begin = cost_.work();
+  cost_.add_work(kEvaluationsToPrepare * OrderCost::kWorkPerOp * static_cast<int64_t>(moves.size()));
+  // Where only a few bytes are too many, a move still changes as many as values have.
+  const double hot =
+      heat * std::max(moves.overflow(), kLeastHeat * static_cast<double>(settings_.budget_bytes));
+  double least = moves.overflow();
+  bool there = false;  // at the least, and found.order does not have it yet
+  while (least > 0 && !exhausted()) {
+    const double cooling =
+        1.0 - static_cast<double>(cost_.work() - begin) / static_cast<double>(std::max<int64_t>(1, work));
+    if (cooling <= 0) break;
+    const std::optional<Move> move = random_move(moves);
+    if (!move) continue;
+    const double tolerance = -std::log(1e-12 + random_unit()) * hot * cooling * cooling;
+    if (!moves.try_move(move->from, move->to, tolerance)) continue;
+    if (moves.overflow() < least) {
+      least = moves.overflow();
+      there = true;
+    } else if (there && moves.overflow() > least) {
+      // Only now is it worth a copy: most improvements are followed by another one.
+      moves.try_move(move->to, move->from, kAnyWorse);
+      found.order = moves.order();
+      moves.try_move(move->from, move->to, kAnyWorse);
+      there = false;
+    }
   }
+  found = start(there ? moves.order() : std::move(found.order));
+}
+
+void OrderSearch::flatten(Found& found, int64_t line, int64_t tries) {
+  OrderMoves moves(graph_, cost_, ordered_, found.order, line);
+  for (int64_t i = 0; i < tries && !exhausted(); ++i) {
+    const std::optional<Move> move = random_move(moves);
+    if (move) moves.try_move(move->from, move->to, 0, found.cost.peak_bytes);
+  }
+  found = start(moves.order());
 }
 
 // One ruin and repair of the current order. The result becomes the current one unless it is slower by
@@ -251,8 +236,9 @@ void OrderSearch::round(Found& found) {
     return;
   }
   if (!settings_.keep_order) {
-    // Orders that cost the same are as good a place to start from, and another one.
-    for (int i = 0; i < 5; ++i) try_move(found, 0);
+    // Orders that cost the same are as good a place to start from, and one with more room is better.
+    const double line = (0.8 + 0.2 * random_unit()) * static_cast<double>(settings_.budget_bytes);
+    flatten(found, static_cast<int64_t>(line), static_cast<int64_t>(found.order.size()));
     reruns = reruns_of(found.order);
   }
   size_t count = 1;
@@ -287,7 +273,9 @@ void OrderSearch::round(Found& found) {
   trial.cost = evaluate(trial.order);
   if (!trial.cost.legal) return;
   trial.fits = trial.cost.overflow == 0;
-  if (!trial.fits && !settings_.keep_order && random_unit() < 0.3) reorder(trial, 20);
+  if (!trial.fits && !settings_.keep_order && random_unit() < 0.3) {
+    reorder(trial, 20 * OrderCost::kWorkPerOp * static_cast<int64_t>(trial.order.size()));
+  }
   const int64_t ruined = found.cost.time_ns - trial.cost.time_ns;
   const int64_t hopeless_ns =
       found.cost.time_ns + static_cast<int64_t>(kHopeless * static_cast<double>(ruined));

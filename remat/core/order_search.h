@@ -9,6 +9,7 @@
 #include "remat/core/effort.h"
 #include "remat/core/graph.h"
 #include "remat/core/order_cost.h"
+#include "remat/core/order_moves.h"
 #include "remat/core/order_timeline.h"
 
 namespace remat {
@@ -26,6 +27,10 @@ struct SearchLimits {
   int64_t work = 0;  // in OrderCost's units; the same on every machine
   const Effort* effort = nullptr;  // the end of CPU time, if any
 };
+
+inline int64_t work_of(const Effort& effort) {
+  return static_cast<int64_t>(static_cast<double>(effort.left_ns()) / OrderCost::kNsPerWork);
+}
 
 class OrderSearch {
  public:
@@ -47,10 +52,14 @@ class OrderSearch {
   // Evaluates an order as a starting point. The order must be legal.
   Found start(std::vector<OpId> order);
 
-  // Runs ops in another order, at no cost in time, as long as that lowers the overflow. `heat` is the
-  // first temperature, in parts of the overflow: more of it leaves deeper valleys.
+  // Runs ops in another order, at no cost in time, as long as that lowers the overflow, for so much
+  // work. `heat` is the first temperature, in parts of the overflow: more of it leaves deeper valleys.
   static constexpr double kMild = 0.02;
-  void reorder(Found& found, int64_t tries, double heat = kMild);
+  void reorder(Found& found, int64_t work, double heat = kMild);
+
+  // Runs ops in another order, at no cost in time, so that less lies above `line` bytes, summed over
+  // positions. The peak does not rise.
+  void flatten(Found& found, int64_t line, int64_t tries);
 
   // Inserts re-runs by the best ratio of overflow removed to time spent until the order fits or
   // nothing helps any more. Returns whether it fits.
@@ -140,11 +149,15 @@ class OrderSearch {
   bool insert_somewhere(std::vector<OpId>& order);
   bool erase_somewhere(std::vector<OpId>& order);
   bool move_somewhere(std::vector<OpId>& order);
+  size_t reach(const std::vector<OpId>& order, size_t from, bool later);
 
   std::vector<size_t> reruns_of(const std::vector<OpId>& order);
   void erase_dead(std::vector<OpId>& order);
-  bool try_move(Found& found, double tolerance);
-  size_t reach(const std::vector<OpId>& order, size_t from, bool later, size_t limit);
+  struct Move {
+    size_t from;
+    size_t to;
+  };
+  std::optional<Move> random_move(const OrderMoves& moves);
 
   uint64_t random();
   size_t random_below(size_t count) { return static_cast<size_t>(random() % count); }

@@ -159,6 +159,7 @@ class Packer {
       keep(offset_);
       return true;
     }
+    finish_partial();
     return false;
   }
 
@@ -201,6 +202,8 @@ class Packer {
       const int32_t first = std::max(0, peak - radius);
       const int32_t last = std::min(problem_.tick_count() - 1, peak + radius);
       if (!fit_window(first, last, target, nodes / 2)) return;
+      finish_partial();
+      if (best_.height <= target) return;
     }
   }
 
@@ -281,6 +284,7 @@ class Packer {
 
   // What found no place in partial_ goes wherever it can, however high.
   void finish_partial() {
+    budget_.pay(kNodesPerFit * static_cast<int64_t>(partial_.size()));
     occupancy_.clear();
     offset_ = partial_;
     for (size_t i = 0; i < offset_.size(); ++i) {
@@ -305,7 +309,8 @@ class Packer {
     const detail::GluedProblem glued(problem_, target(), detail::Glue::dust);
     Packer packer(glued.problem(), options_);
     packer.budget_ = budget_;
-    packer.repair_from_all_starts(target(), nodes);
+    packer.greedy();
+    if (packer.best_.height > target()) packer.repair_from_all_starts(target(), nodes);
     budget_ = packer.budget_;
     if (packer.best_.height < best_.height) keep(glued.original_offset(packer.best_.offset));
   }
@@ -315,7 +320,7 @@ class Packer {
     const std::vector<int64_t> from_ends = partial_;
     const int64_t height_from_ends = best_.height;
     from_window(target, nodes / 2);
-    if (repair(target, nodes / 4)) return;
+    if (best_.height <= target || repair(target, nodes / 4)) return;
     if (best_.height == height_from_ends) partial_ = from_ends;
     // Closes in from above: a little more height at the top of what is nearly complete.
     int64_t missed = target;

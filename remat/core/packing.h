@@ -74,12 +74,13 @@ struct Packing {
 //   2. an exact search (packing_search.h) with likely neighbours glued first (packing_glue.h);
 //   3. sweeps outwards from the fullest tick (packing_sweep.h), what they leave out repaired in
 //      (packing_repair.h);
-//   4. repair from the best of 1, and from exact packings of a window around the peak that gets wider;
+//   4. from exact packings of a window around the peak that gets wider, the rest greedily or by repair;
 //   5. the exact search on the problem as it is, which alone may prove that waste is needed;
 //   6. the same for heights between what was found and what was not.
-// Stops as soon as the height is the lower bound, or low enough, which is also what they aim at. Greedy takes time near-linear in the items; sweeps
-// and the exact search are left out where there are too many of them. The same problem with the same
-// options gives the same packing, unless the time limit strikes before the node limit does.
+// Stops as soon as the height is the lower bound, or low enough, which is also what they aim at.
+// Greedy takes time near-linear in the items; sweeps and the exact search are left out where there are
+// too many of them. The same problem with the same options gives the same packing, unless the time
+// limit strikes before the node limit does.
 Packing pack(const PackingProblem& problem, const PackingOptions& options = {});
 
 }  // namespace remat

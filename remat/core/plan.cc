@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/core/packable.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
@@ -46,15 +47,25 @@ bool searches(const Strategy& strategy) {
   return strategy.plan == plan_search || strategy.plan == plan_optimal || strategy.plan == plan_auto;
 }
 
+// What the strategy plans; what a search has found comes with addresses, if they are easily found.
+Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options) {
+  Plan plan = strategy.plan(graph, options);
+  if (searches(strategy)) make_packable(graph, options, plan);
+  return plan;
+}
+
 // A plan for a budget that is a little less than that of `before`.
 Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
                   const Plan& before) {
   if (searches(strategy)) {
     Plan continued = continue_search(graph, options, before.order);
     continued.strategy = before.strategy;
-    if (continued.feasible) return continued;
+    if (continued.feasible) {
+      make_packable(graph, options, continued);
+      return continued;
+    }
   }
-  return strategy.plan(graph, options);
+  return plan_with(strategy, graph, options);
 }
 
 // Plans for a little less wherever the addresses need more than the live bytes.
@@ -63,16 +74,17 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
   const int64_t enough =
       options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   PlanOptions tighter = options;
-  Plan plan = strategy.plan(graph, options);
+  Plan plan = plan_with(strategy, graph, options);
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
   for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
-    Placement placement = place(graph, rewrite(graph, plan.order), {.enough_bytes = enough});
-    const int64_t needed = graph.external_bytes() + placement.arena_bytes;
+    if (!plan.placement) {
+      plan.placement = place(graph, rewrite(graph, plan.order), {.enough_bytes = enough});
+    }
+    const int64_t needed = graph.external_bytes() + plan.placement->arena_bytes;
     if (needed <= options.budget_bytes) {
       plan.feasible = true;
-      plan.placement = std::move(placement);
       return plan;
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);
@@ -83,6 +95,7 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     plan.note.clear();
   }
   plan.feasible = false;
+  plan.placement.reset();
   if (plan.peak_bytes <= options.budget_bytes) {
     plan.note = "the live bytes fit, but no arena was found that does";
   }
@@ -99,7 +112,7 @@ Plan plan(const Graph& graph, const PlanOptions& options) {
                                "; expected zero or more"));
   }
   const Strategy& strategy = strategy_named(options.strategy);
-  return options.placed ? plan_placed(graph, options, strategy) : strategy.plan(graph, options);
+  return options.placed ? plan_placed(graph, options, strategy) : plan_with(strategy, graph, options);
 }
 
 std::vector<OpId> given_order(const Graph& graph) {

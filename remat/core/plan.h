@@ -67,7 +67,9 @@ struct Plan {
   int64_t time_ns = 0;
   std::optional<int64_t> lower_bound_time_ns;  // proven; none where none is known
   std::optional<Floor> floor;  // of the graph, where the strategy has looked for it anyway
-  std::optional<Placement> placement;  // with `placed`, if feasible: of rewrite(graph, order)
+  // Of rewrite(graph, order): with `placed`, if feasible; else where it was found on the way and has
+  // no waste.
+  std::optional<Placement> placement;
   std::vector<Decision> decisions;             // at most one for a storage
   std::string note;                            // one sentence, where there is something to say
 };

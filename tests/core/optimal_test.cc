@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <algorithm>
 #include <random>
 
 #include "remat/core/bound.h"
@@ -212,7 +213,8 @@ TEST(Optimal, EqualsBruteForceAndSaysSo) {
         ASSERT_EQ(found.time_ns, expected.time_ns) << where;
         ASSERT_EQ(found.lower_bound_time_ns, expected.time_ns) << where;
         if (found.order == given_order(made.graph)) continue;  // found without a search
-        ASSERT_EQ(found.order, expected.order) << where << ": the same search twice";
+        // The same search twice; runs may have moved since, to be packed better.
+        ASSERT_TRUE(std::ranges::is_permutation(found.order, expected.order)) << where;
       }
     }
   }

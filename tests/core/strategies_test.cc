@@ -31,6 +31,9 @@ void check_promise(const Graph& graph, const Plan& made, int64_t budget, const s
   const auto violation = verify(graph, schedule, made.feasible ? budget : peak.bytes);
   ASSERT_FALSE(violation) << where << ": " << name(violation->kind) << " at " << violation->op
                           << ": " << violation->reason;
+  if (!made.placement) return;
+  ASSERT_EQ(testing::placement_fault(graph, schedule, *made.placement), "") << where;
+  ASSERT_EQ(made.placement->arena_bytes, made.placement->max_live_bytes) << where;
 }
 
 testing::RandomGraphOptions shape_of(std::mt19937_64& generator) {

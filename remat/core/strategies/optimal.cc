@@ -79,9 +79,14 @@ class Optimal {
     return infeasible_ || (best_.feasible && attains(best_.time_ns, bound_ns_));
   }
 
-  // All states have been looked at, or are too many.
+  // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
-    best_ = plan_local_search(graph_, options_);
+    if (infeasible_) {
+      best_ = plan_for_floor(graph_, options_.keep_order);
+      best_.feasible = false;
+    } else {
+      best_ = plan_local_search(graph_, options_);
+    }
     floor_ = best_.floor;
     bound_ns_ = std::max(bound_ns_, best_.lower_bound_time_ns.value_or(0));
   }

@@ -2,10 +2,10 @@
 
 // Ours: start from the best construction there is, then search on the exact model (order_search.h).
 //
-//  1. starts: the given order, or another order of the same ops where that is allowed and lowers the
+//  1. starts: the given order, and another order of the same ops where that is allowed and lowers the
 //     peak; constructions of others (mutwo, selective, every_k, chain_dp); the order behind floor();
-//  2. each is made to fit by peak-aware greedy on exact marginal time, and needless re-runs are taken
-//     back;
+//  2. each is made to fit, by another order of its runs as far as that goes, then by peak-aware greedy
+//     on exact marginal time, and needless re-runs are taken back;
 //  3. a bound on the time of every plan that fits, so that the search can end early;
 //  4. rounds, each twice as long as the one before: the fastest is annealed, if the graph is small
 //     (ops moved, inserted and erased one by one), and then ruined and repaired, a few re-runs at a
@@ -44,10 +44,11 @@ constexpr double kContinueShare = 0.05;  // of the time limit, to go on from a p
 
 constexpr std::array<double, 2> kHeats = {0.5, 0.2};
 constexpr int64_t kReorderTurns = 6;
-
-int64_t work_of(const Effort& effort) {
-  return static_cast<int64_t>(static_cast<double>(effort.left_ns()) / OrderCost::kNsPerWork);
-}
+constexpr int kRepairTurns = 8;
+constexpr double kHotter = 3;
+// A budget so close to the lowest peak so far is worth more work: parts of it are tried.
+constexpr double kWithinReach = 0.9;
+constexpr std::array<double, 3> kLowerTargets = {0.99, 0.97, 0.93};
 
 class Searcher {
  public:
@@ -64,7 +65,8 @@ class Searcher {
   Plan plan(bool may_look_at_all) {
     OrderSearch::Found best = search_.start(given_order(graph_));
     if (!best.fits && !(may_look_at_all && look_at_all(best)) && make_fit(best)) {
-      search_.set_work_limit(all_work());
+      // However much it took to fit.
+      search_.set_work_limit(std::max(all_work(), search_.work() + all_work() / 2));
       search_.prune(best, best.order.size());
       find_bound(best);
       for (int64_t round = kFirstRound; !search_.exhausted() && improvable(best); round *= 2) {
@@ -106,26 +108,39 @@ class Searcher {
   }
 
   // The fastest order that fits, of all starts. "It does not fit at all" must be said at once, so the
-  // lowest peak we know comes first: below it there is one try to get lower still.
+  // lowest peak we know comes first; what is below it is tried for longer the closer it is.
   bool make_fit(OrderSearch::Found& best) {
     Plan for_floor = plan_for_floor(graph_, options_.keep_order);
     floor_ = for_floor.floor;
     OrderSearch::Found lowest = search_.start(std::move(for_floor.order));
-    if (!lowest.fits && !hopeless_ && lower_bound_peak_bytes(graph_) <= options_.budget_bytes) {
-      OrderSearch::Found lower = lowest;
-      allow(reorder_work());
-      search_.repair(lower);
-      consider(std::move(lower), lowest);
+    const bool may_fit =
+        lowest.fits || (!hopeless_ && lower_bound_peak_bytes(graph_) <= options_.budget_bytes);
+    OrderSearch::Found reordered = best;
+    if (may_fit && !options_.keep_order) reorder(reordered);
+    if (reordered.fits) {  // every op once: nothing is faster
+      best = std::move(reordered);
+      return true;
+    }
+    if (may_fit && !lowest.fits) {
+      for (const OrderSearch::Found& from : {lowest, reordered}) lower(from.order, 1.0, lowest);
       if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
         consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
       }
       // Greedy gets stuck close to the floor.
       if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed) {
-        allow(2 * reorder_work());
-        search_.anneal(lowest, reorder_work());
-        OrderSearch::Found given = best;
-        if (!lowest.fits) search_.anneal(given, reorder_work());
-        consider(std::move(given), lowest);
+        for (const OrderSearch::Found& from : {lowest, reordered, best}) {
+          if (lowest.fits) break;
+          OrderSearch::Found annealed = from;
+          allow(2 * reorder_work());
+          search_.anneal(annealed, 2 * reorder_work());
+          consider(std::move(annealed), lowest);
+        }
+      }
+      // The way to a lower budget sometimes passes where the way to this one ends.
+      for (const double part : kLowerTargets) {
+        for (const OrderSearch::Found& from : {lowest, reordered, best}) {
+          if (!lowest.fits && within_reach(lowest)) lower(from.order, part, lowest);
+        }
       }
       // Never worse than any other strategy, though this one's orders are long.
       if (!lowest.fits && graph_.ops.size() <= kLargestForAllRuns) {
@@ -137,13 +152,8 @@ class Searcher {
       consider(std::move(lowest), best);
       return false;
     }
-    OrderSearch::Found reordered = best;
-    if (!options_.keep_order) reorder(reordered);
-    if (reordered.fits) {  // every op once: nothing is faster
-      best = std::move(reordered);
-      return true;
-    }
     allow(std::min(kFitWork, all_work() / kFitPart));
+    if (!options_.keep_order) finish(best, best);
     finish(std::move(reordered), best);
     for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
     consider(std::move(lowest), best);
@@ -156,9 +166,6 @@ class Searcher {
     const OrderSearch::Found given = best;
     OrderSearch::Found made = search_.start(low_peak_order(graph_));
     OrderSearch::Found near = given;
-    const int64_t tries = std::max<int64_t>(
-        1, reorder_work() / kReorderTurns /
-               (OrderCost::kWorkPerOp * static_cast<int64_t>(graph_.ops.size())));
     const auto keep_lower = [&](const OrderSearch::Found& found) {
       if (found.cost.overflow < best.cost.overflow) best = found;
     };
@@ -167,14 +174,42 @@ class Searcher {
     for (size_t turn = 0; !best.fits && !search_.exhausted(); ++turn) {
       OrderSearch::Found hot = given;
       OrderSearch::Found& found = turn % 3 == 0 ? made : turn % 3 == 1 ? near : hot;
-      search_.reorder(found, tries, turn % 3 == 2 ? kHeats[turn / 3 % kHeats.size()] : OrderSearch::kMild);
+      const double heat = turn % 3 == 2 ? kHeats[turn / 3 % kHeats.size()] : OrderSearch::kMild;
+      search_.reorder(found, reorder_work() / kReorderTurns, heat);
       keep_lower(found);
+    }
+  }
+
+  bool within_reach(const OrderSearch::Found& lowest) const {
+    return static_cast<double>(options_.budget_bytes) >=
+           kWithinReach * static_cast<double>(lowest.cost.peak_bytes);
+  }
+
+  // From an order to a part of the budget, by re-runs and other orders in turn.
+  void lower(const std::vector<OpId>& order, double part, OrderSearch::Found& lowest) {
+    allow(reorder_work());
+    search_.set_budget(static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes)));
+    OrderSearch::Found found = search_.start(order);
+    repair(found, reorder_work());
+    search_.set_budget(options_.budget_bytes);
+    consider(search_.start(std::move(found.order)), lowest);
+  }
+
+  // Where re-runs help no more, another order may.
+  void repair(OrderSearch::Found& found, int64_t work) {
+    const int turns = options_.keep_order ? 0 : kRepairTurns;
+    double heat = OrderSearch::kMild;
+    for (int turn = 0; !search_.repair(found) && turn < turns && !search_.exhausted(); ++turn) {
+      search_.reorder(found, work / (2 * kRepairTurns), heat);
+      heat *= kHotter;
     }
   }
 
   // Makes the start fit, if it can, and keeps it if it is better than the best.
   void finish(OrderSearch::Found start, OrderSearch::Found& best) {
-    if (!start.fits) search_.repair(start);
+    // Another order is free where re-runs are dear: for the last few bytes, above all.
+    if (!start.fits) search_.reorder(start, reorder_work() / kRepairTurns);
+    if (!start.fits) repair(start, reorder_work());
     if (start.fits) search_.prune(start, start.order.size());
     consider(std::move(start), best);
   }
