@@ -32,6 +32,7 @@ constexpr size_t kLargestAnnealed = 500;
 constexpr size_t kMostBoundOps = 3'000;
 // recompute_all takes up to half a second for more.
 constexpr size_t kLargestForAllRuns = 3'000;
+constexpr size_t kLargestForBothOrders = 3'000;  // given and reordered: one more start
 constexpr int64_t kFirstRound = 500'000;  // of OrderCost's units: about a millisecond
 // At most, and at most these parts of the whole, for finding another order and for making all starts
 // fit.
@@ -153,7 +154,7 @@ class Searcher {
       return false;
     }
     allow(std::min(kFitWork, all_work() / kFitPart));
-    if (!options_.keep_order) finish(best, best);
+    if (!options_.keep_order && graph_.ops.size() <= kLargestForBothOrders) finish(best, best);
     finish(std::move(reordered), best);
     for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
     consider(std::move(lowest), best);
