@@ -27,7 +27,10 @@ constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
 void make_packable(const Graph& graph, const PlanOptions& options, Plan& plan) {
   if (!plan.feasible || options.keep_order || plan.order.size() > kMostRuns) return;
   const Effort effort = effort_of(graph, options, kPackingShare);
-  const int64_t nodes = static_cast<int64_t>(static_cast<double>(effort.left_ns()) / kNsPerNode);
+  // Never more than what `place` does by itself: its clock is not to end it.
+  const int64_t nodes =
+      std::min(PlaceOptions{}.max_search_nodes,
+               static_cast<int64_t>(static_cast<double>(effort.left_ns()) / kNsPerNode));
   const int64_t external_bytes = graph.external_bytes();
   const int64_t enough_bytes = options.placed && options.budget_bytes != kNoBudget
                                    ? options.budget_bytes - external_bytes
