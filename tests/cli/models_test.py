@@ -5,13 +5,9 @@
 """
 
 import json
-import os
-import pathlib
-import sys
-import unittest
 
-import cli_test
-from cli_test import ERROR, INFEASIBLE, USAGE, CliTest
+import cli_fixture
+from cli_fixture import ERROR, INFEASIBLE, USAGE, CliTest
 
 RESNET = "resnet18 --batch 16 --image 64 --width 8"
 GPT = "gpt2_small --batch 2 --seq 12 --layers 2 --width 16"
@@ -221,6 +217,4 @@ class RunTest(CliTest):
 
 
 if __name__ == "__main__":
-    cli_test.TOOL = os.path.abspath(sys.argv[1])
-    cli_test.GRAPHS = pathlib.Path(sys.argv[2]).resolve()
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    cli_fixture.main()
