@@ -44,7 +44,7 @@ class Effort {
   double cpu_end_;
 };
 
-// Shares of the time limit. They leave a third of it, for what is not counted.
+// Shares of the time limit. They leave a fifth of it, for what is not counted.
 inline constexpr double kStatesShare = 0.1;
 inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be needed then
 inline constexpr double kSearchShare = 0.2;

@@ -68,7 +68,8 @@ bool OrderSearch::erase_somewhere(std::vector<OpId>& order) {
 }
 
 // How far the op at `from` can go later or earlier without passing anything it depends on, or that
-// depends on it, or a neighbour in an order that is fixed.
+// depends on it, or a neighbour in an order that is fixed. The rule of OrderMoves, for one op of an
+// order that does not stay long enough to prepare one.
 size_t OrderSearch::reach(const std::vector<OpId>& order, size_t from, bool later) {
   const OpId moved = order[from];
   const Op& op = graph_.op(moved);

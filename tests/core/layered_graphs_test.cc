@@ -77,23 +77,23 @@ double overhead_percent(const Graph& graph, const Plan& made) {
   return 100.0 * static_cast<double>(made.time_ns - once_ns) / static_cast<double>(once_ns);
 }
 
-// Where every re-run is chosen for the given order, this costs 29 to 46 %.
-TEST(LayeredGraphs, AnotherOrderSavesMostReRuns) {
-  for (uint64_t seed = 0; seed < 2; ++seed) {
-    const Graph graph = layered_graph(25, 20, seed);
-    const Plan made = plan_at(graph, 0.55, 80'000);
-    EXPECT_TRUE(made.feasible) << seed;
-    EXPECT_LE(overhead_percent(graph, made), 16) << seed;
-  }
+void expect_overhead_at_most(double percent, const Graph& graph, double share, int64_t moves) {
+  const Plan made = plan_at(graph, share, moves);
+  EXPECT_TRUE(made.feasible);
+  EXPECT_LE(overhead_percent(graph, made), percent);
 }
 
+// With moves that cost a whole order each, and re-runs before other orders, these cost 46 and 38 %.
+TEST(LayeredGraphs, AnotherOrderSavesMostReRuns) {
+  expect_overhead_at_most(16, layered_graph(25, 20, 0), 0.55, 80'000);
+  expect_overhead_at_most(16, layered_graph(25, 20, 1), 0.55, 80'000);
+}
+
+// Likewise, the first and the last did not fit.
 TEST(LayeredGraphs, BudgetsCloseToTheFloorAreMet) {
-  for (uint64_t seed = 0; seed < 3; ++seed) {
-    const Graph graph = layered_graph(10, 10, seed);
-    const Plan made = plan_at(graph, 0.55, 100'000);
-    EXPECT_TRUE(made.feasible) << seed;
-    EXPECT_LE(overhead_percent(graph, made), 20) << seed;
-  }
+  expect_overhead_at_most(20, layered_graph(10, 10, 0), 0.55, 100'000);
+  expect_overhead_at_most(20, layered_graph(10, 10, 1), 0.55, 100'000);
+  expect_overhead_at_most(20, layered_graph(10, 10, 2), 0.55, 100'000);
 }
 
 }  // namespace

@@ -82,8 +82,9 @@ class Optimal {
   // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
     if (infeasible_) {
-      best_ = plan_for_floor(graph_, options_.keep_order);
-      best_.feasible = false;
+      Plan lowest = plan_for_floor(graph_, options_.keep_order);
+      best_ = make_plan(graph_, "search", std::move(lowest.order), options_.budget_bytes);
+      best_.floor = lowest.floor;
     } else {
       best_ = plan_local_search(graph_, options_);
     }

@@ -11,8 +11,7 @@
 //     (ops moved, inserted and erased one by one), and then ruined and repaired, a few re-runs at a
 //     time.
 //
-// Work is counted (effort.h), and a round does not depend on how many follow: a longer search begins
-// with the shorter one, so that it is never worse.
+// Work is counted (effort.h), and a round does not depend on how many follow.
 
 #include <algorithm>
 #include <array>
@@ -122,33 +121,7 @@ class Searcher {
       best = std::move(reordered);
       return true;
     }
-    if (may_fit && !lowest.fits) {
-      for (const OrderSearch::Found& from : {lowest, reordered}) lower(from.order, 1.0, lowest);
-      if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
-        consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
-      }
-      // Greedy gets stuck close to the floor.
-      if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed) {
-        for (const OrderSearch::Found& from : {lowest, reordered, best}) {
-          if (lowest.fits) break;
-          OrderSearch::Found annealed = from;
-          allow(2 * reorder_work());
-          search_.anneal(annealed, 2 * reorder_work());
-          consider(std::move(annealed), lowest);
-        }
-      }
-      // The way to a lower budget sometimes passes where the way to this one ends.
-      for (const double part : kLowerTargets) {
-        for (const OrderSearch::Found& from : {lowest, reordered, best}) {
-          if (!lowest.fits && within_reach(lowest)) lower(from.order, part, lowest);
-        }
-      }
-      // Never worse than any other strategy, though this one's orders are long.
-      if (!lowest.fits && graph_.ops.size() <= kLargestForAllRuns) {
-        OrderSearch::Found all_again = search_.start(plan_recompute_all(graph_, options_).order);
-        if (all_again.fits) lowest = std::move(all_again);
-      }
-    }
+    if (may_fit && !lowest.fits) lower_further(reordered, best, lowest);
     if (!lowest.fits) {
       consider(std::move(lowest), best);
       return false;
@@ -159,6 +132,36 @@ class Searcher {
     for (OrderSearch::Found& start : constructions()) finish(std::move(start), best);
     consider(std::move(lowest), best);
     return true;
+  }
+
+  // Tries to get below the lowest peak so far, to the budget.
+  void lower_further(const OrderSearch::Found& reordered, const OrderSearch::Found& given,
+                     OrderSearch::Found& lowest) {
+    for (const OrderSearch::Found& from : {lowest, reordered}) lower(from.order, 1.0, lowest);
+    if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
+      consider(search_.start(plan_chain_dp(graph_, options_).order), lowest);
+    }
+    // Greedy gets stuck close to the floor.
+    if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed) {
+      for (const OrderSearch::Found& from : {lowest, reordered, given}) {
+        if (lowest.fits) break;
+        OrderSearch::Found annealed = from;
+        allow(2 * reorder_work());
+        search_.anneal(annealed, 2 * reorder_work());
+        consider(std::move(annealed), lowest);
+      }
+    }
+    // The way to a lower budget sometimes passes where the way to this one ends.
+    for (const double part : kLowerTargets) {
+      for (const OrderSearch::Found& from : {lowest, reordered, given}) {
+        if (!lowest.fits && within_reach(lowest)) lower(from.order, part, lowest);
+      }
+    }
+    // Never worse than any other strategy, though this one's orders are long.
+    if (!lowest.fits && graph_.ops.size() <= kLargestForAllRuns) {
+      OrderSearch::Found all_again = search_.start(plan_recompute_all(graph_, options_).order);
+      if (all_again.fits) lowest = std::move(all_again);
+    }
   }
 
   // The least overflow that other orders have, from two starts in turn. Mild heat is best where there
