@@ -132,12 +132,12 @@ class Rewriter {
   }
 
   void write_steps() {
-    std::vector<Step> bound = std::move(schedule_.steps);
+    std::vector<ScheduleStep> bound = std::move(schedule_.steps);
     schedule_.steps.clear();
     schedule_.steps.reserve(bound.size() * 2);
     std::vector<bool> gone(schedule_.instances.size(), false);
     for (size_t position = 0; position < bound.size(); ++position) {
-      const Step& step = bound[position];
+      const ScheduleStep& step = bound[position];
       if (options_.reuse) take_places(step, position, gone);
       schedule_.steps.push_back(step);
       free_what_ends(schedule_.reads(graph_, step), position, gone);
@@ -146,7 +146,7 @@ class Rewriter {
     }
   }
 
-  void take_places(const Step& step, size_t position, std::vector<bool>& gone) {
+  void take_places(const ScheduleStep& step, size_t position, std::vector<bool>& gone) {
     const Op& op = graph_.op(step.op);
     const auto read = schedule_.reads(graph_, step);
     const auto created = schedule_.creates(graph_, step);

@@ -18,7 +18,7 @@ using detail::excerpt;
 constexpr std::string_view kHeader = "remat-schedule 1";
 constexpr char kCopyMark = '#';
 
-std::span<const InstanceId> slice(const Schedule& schedule, const Step& step, size_t skip,
+std::span<const InstanceId> slice(const Schedule& schedule, const ScheduleStep& step, size_t skip,
                                   size_t count) {
   return std::span(schedule.operands).subspan(static_cast<size_t>(step.first_operand) + skip, count);
 }
@@ -134,7 +134,7 @@ class ScheduleReader {
   // text has one meaning and prints as itself, only a step's own creates may take only its own
   // reads' places, and an instance that is created again (for verify to refuse) takes the same
   // place again.
-  void places(const std::vector<std::string_view>& pairs, const Step& step) {
+  void places(const std::vector<std::string_view>& pairs, const ScheduleStep& step) {
     std::unordered_map<InstanceId, InstanceId> place;
     for (const InstanceId id : schedule_.creates(graph_, step)) place.emplace(id, kNoInstance);
     std::unordered_set<InstanceId> read;
@@ -205,16 +205,16 @@ void append_reuse(std::string& out, const Graph& graph, const Schedule& schedule
 
 }  // namespace
 
-std::span<const InstanceId> Schedule::reads(const Graph& graph, const Step& step) const {
+std::span<const InstanceId> Schedule::reads(const Graph& graph, const ScheduleStep& step) const {
   return slice(*this, step, 0, graph.op(step.op).reads.size());
 }
 
-std::span<const InstanceId> Schedule::updates(const Graph& graph, const Step& step) const {
+std::span<const InstanceId> Schedule::updates(const Graph& graph, const ScheduleStep& step) const {
   const Op& op = graph.op(step.op);
   return slice(*this, step, op.reads.size(), op.updates.size());
 }
 
-std::span<const InstanceId> Schedule::creates(const Graph& graph, const Step& step) const {
+std::span<const InstanceId> Schedule::creates(const Graph& graph, const ScheduleStep& step) const {
   const Op& op = graph.op(step.op);
   return slice(*this, step, op.reads.size() + op.updates.size(), op.creates.size());
 }
@@ -227,7 +227,7 @@ std::string instance_name(const Graph& graph, const Instance& instance) {
 std::string print_schedule(const Schedule& schedule, const Graph& graph) {
   std::string out(kHeader);
   out += "\n";
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (step.kind == StepKind::free) {
       out += "free " + instance_name(graph, schedule.instances[index(step.instance)]) + "\n";
       continue;

@@ -98,7 +98,7 @@ class Checker {
       resident_bytes_ += graph_.storages[i].bytes;
     }
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
-      const Step& step = schedule_.steps[s];
+      const ScheduleStep& step = schedule_.steps[s];
       if (step.kind == StepKind::free || index(step.op) >= graph_.ops.size()) continue;
       for (const StorageId id : graph_.op(step.op).creates) last_creation_[index(id)] = s;
     }
@@ -107,7 +107,7 @@ class Checker {
 
   bool all_steps() {
     for (; position_ < schedule_.steps.size(); ++position_) {
-      const Step& step = schedule_.steps[position_];
+      const ScheduleStep& step = schedule_.steps[position_];
       switch (step.kind) {
         case StepKind::run:
         case StepKind::recompute:
@@ -124,7 +124,7 @@ class Checker {
     return true;
   }
 
-  bool execute(const Step& step) {
+  bool execute(const ScheduleStep& step) {
     if (index(step.op) >= graph_.ops.size()) {
       return fail(ViolationKind::unknown_op, "",
                   concat("the step names op ", static_cast<int64_t>(step.op), "; expected 0 to ",
@@ -141,7 +141,7 @@ class Checker {
     return true;
   }
 
-  bool find_operands(const Step& step, const Op& op, Operands& operands) {
+  bool find_operands(const ScheduleStep& step, const Op& op, Operands& operands) {
     const size_t count = op.reads.size() + op.updates.size() + op.creates.size();
     const size_t available = schedule_.operands.size();
     const size_t first = static_cast<size_t>(step.first_operand);
@@ -163,7 +163,7 @@ class Checker {
     return true;
   }
 
-  bool may_execute(const Step& step, const Op& op) {
+  bool may_execute(const ScheduleStep& step, const Op& op) {
     const bool has_run = state_at_run_[index(step.op)] != kHasNotRun;
     if (step.kind == StepKind::run) {
       if (has_run) {
@@ -204,7 +204,7 @@ class Checker {
                        " there, as in the graph"));
   }
 
-  bool inputs_right(const Step& step, const Op& op, const Operands& operands) {
+  bool inputs_right(const ScheduleStep& step, const Op& op, const Operands& operands) {
     const std::vector<Term>& expected = truth_.inputs[index(step.op)];
     for (size_t i = 0; i < op.reads.size(); ++i) {
       if (!input_right(op, op.reads[i], operands.reads[i], expected[i])) return false;
@@ -334,7 +334,7 @@ class Checker {
                        budget_bytes_, " together"));
   }
 
-  bool effects_right(const Step& step, const Op& op) {
+  bool effects_right(const ScheduleStep& step, const Op& op) {
     for (size_t i = 0; i < op.effects.size(); ++i) {
       const Value& value = op.effects[i];
       if (copies_[index(value.storage)].content == truth_.effects[index(step.op)][i]) continue;
@@ -345,7 +345,7 @@ class Checker {
     return true;
   }
 
-  void perform(const Step& step, const Op& op, const Operands& operands) {
+  void perform(const ScheduleStep& step, const Op& op, const Operands& operands) {
     const bool first = step.kind == StepKind::run;
     if (first) state_at_run_[index(step.op)] = generator_;
     std::vector<Term> inputs;

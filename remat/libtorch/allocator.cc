@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -42,12 +43,34 @@ void change_ranges(const Change& change) {
 
 c10::Allocator* base = nullptr;
 
+std::atomic<int> logs{0};
+struct OtherThreads {
+  std::mutex mutex;
+  std::unordered_set<const void*> addresses;
+};
+OtherThreads& other_threads() {
+  static auto& others = *new OtherThreads;
+  return others;
+}
+
+void log_other_thread(const void* address, bool allocated) {
+  const std::lock_guard lock(other_threads().mutex);
+  if (allocated) {
+    other_threads().addresses.insert(address);
+  } else {
+    other_threads().addresses.erase(address);
+  }
+}
+
 void release(void* address) {
   if (address == nullptr) {
     return;
   }
   if (listener != nullptr) {
     listener->freed(address);
+  }
+  if (logs.load(std::memory_order_relaxed) > 0) {
+    log_other_thread(address, false);
   }
   if (!in_some_range(address)) {
     base->raw_deallocate(address);
@@ -66,6 +89,9 @@ class ListeningAllocator final : public c10::Allocator {
       }
     } else {
       address = base->raw_allocate(bytes);
+      if (listener == nullptr && logs.load(std::memory_order_relaxed) > 0) {
+        log_other_thread(address, true);
+      }
     }
     return {address, address, &release, c10::Device(c10::kCPU)};
   }
@@ -75,14 +101,15 @@ class ListeningAllocator final : public c10::Allocator {
   }
 };
 
-void install() {
-  static const bool installed = [] {
+c10::Allocator* install() {
+  static c10::Allocator* const installed = [] {
     base = c10::GetCPUAllocator();
     // Above whatever a program installed by its own hand: that one stays below, as `base`.
-    c10::SetCPUAllocator(new ListeningAllocator, /*priority=*/255);
-    return true;
+    auto* const ours = new ListeningAllocator;
+    c10::SetCPUAllocator(ours, /*priority=*/255);
+    return ours;
   }();
-  (void)installed;
+  return installed;
 }
 
 }  // namespace
@@ -93,6 +120,32 @@ ListenGuard::ListenGuard(AllocationListener* mine) : previous_(listener) {
 }
 
 ListenGuard::~ListenGuard() { listener = previous_; }
+
+OtherThreadsLog::OtherThreadsLog() {
+  install();
+  ++logs;
+}
+OtherThreadsLog::~OtherThreadsLog() {
+  const std::lock_guard lock(other_threads().mutex);
+  if (--logs == 0) {
+    other_threads().addresses.clear();
+  }
+}
+bool made_by_another_thread(const void* address) {
+  const std::lock_guard lock(other_threads().mutex);
+  return other_threads().addresses.contains(address);
+}
+
+bool is_borrowed(const c10::DataPtr& data) {
+  install();
+  return data.get() != nullptr && data.get_deleter() != &release &&
+         data.get_deleter() != base->raw_deleter() && !in_some_range(data.get());
+}
+
+bool sees_all_requests() {
+  const c10::Allocator* const ours = install();
+  return c10::GetCPUAllocator() == ours;
+}
 
 MemoryRange::MemoryRange(void* begin, size_t bytes) : begin_(static_cast<const char*>(begin)) {
   install();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/Allocator.h>
+
 #include <cstddef>
 
 // Standing between LibTorch and its CPU allocator. From the first use on, every tensor and every
@@ -43,5 +45,23 @@ class MemoryRange {
  private:
   const char* begin_;
 };
+
+// Bytes that neither LibTorch's allocator nor an arena owns (from_blob): their owner may write to them
+// at any time.
+bool is_borrowed(const c10::DataPtr& data);
+
+// While it lives, memory that threads without a listener ask for is remembered.
+class OtherThreadsLog {
+ public:
+  OtherThreadsLog();
+  ~OtherThreadsLog();
+  OtherThreadsLog(const OtherThreadsLog&) = delete;
+  OtherThreadsLog& operator=(const OtherThreadsLog&) = delete;
+};
+// Whether the memory was asked for by such a thread since a log began.
+bool made_by_another_thread(const void* address);
+
+// Whether every request of the process passes here: no other allocator was installed on top.
+bool sees_all_requests();
 
 }  // namespace remat::detail

@@ -3,6 +3,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "remat/libtorch/followed_tensor.h"
 #include "remat/libtorch/tensor_view.h"
 
 namespace remat::detail {
@@ -25,6 +26,18 @@ c10::Storage Arena::lend(int64_t offset, int64_t bytes) {
   lent_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       storage.unsafeGetStorageImpl()));
   return storage;
+}
+
+void Arena::lend(int64_t offset, const c10::intrusive_ptr<c10::StorageImpl>& storage) {
+  give_bytes(*storage, c10::DataPtr(at(offset), c10::Device(c10::kCPU)));
+  lent_.emplace_back(storage);
+}
+
+void Arena::use_only(int64_t bytes) {
+  if (touched_bytes_ > bytes) {
+    device_.discard(memory_ + bytes, touched_bytes_ - bytes);
+  }
+  touched_bytes_ = bytes;
 }
 
 int64_t Arena::reclaim() {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <unordered_set>
+#include <utility>
 
 #include "remat/core/error.h"
 #include "remat/libtorch/device.h"
@@ -26,11 +27,6 @@ namespace detail {
 namespace {
 
 thread_local bool is_capturing = false;
-
-struct CapturingGuard {
-  CapturingGuard() { is_capturing = true; }
-  ~CapturingGuard() { is_capturing = false; }
-};
 
 // The parameters' gradients as they are now; puts them back at the end.
 class GradientsGuard {
@@ -74,11 +70,11 @@ Batch rolled(const Batch& batch) {
 
 struct Run {
   std::unique_ptr<Recorder> recorder;
-  std::vector<TensorView> parameters;
-  std::vector<std::optional<TensorView>> gradients_before;
-  std::vector<TensorView> batch;
-  TensorView loss;
-  std::vector<std::optional<TensorView>> gradients;
+  std::vector<SeenView> parameters;
+  std::vector<std::optional<SeenView>> gradients_before;
+  std::vector<SeenView> batch;
+  SeenView loss;
+  std::vector<std::optional<SeenView>> gradients;
   std::string left_behind;  // an error, if something was
 };
 
@@ -121,8 +117,9 @@ void check_leaves(const at::Tensor& loss, const std::vector<at::Tensor>& paramet
 // The function was given tensors that look into the caller's batch and must not outlive the call.
 void check_batch_left(const Batch& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // Held here and by the recorder; a view would hold the storage.
-    if (inputs[i].use_count() > 2 || inputs[i].storage().use_count() > 1) {
+    // The tensor is held here and by the recorder, its storage by the tensor and by the recorder; a
+    // view would hold the storage too.
+    if (inputs[i].use_count() > 2 || inputs[i].storage().use_count() > 2) {
       throw Error(concat("[capture] tensor ", i, " of the batch is still held after the step; a "
                          "recorded step would not renew it: keep a clone made outside of the step"));
     }
@@ -134,7 +131,7 @@ Run record(const LossFunction& loss_of, const Batch& batch,
   const GradientsGuard gradients_before(parameters);
   Run run;
   run.recorder = std::make_unique<Recorder>(
-      RecorderChecks{.mutation = options.check_mutation, .reuse = options.check_reuse});
+      RecorderOptions{.check_mutation = options.check_mutation, .check_reuse = options.check_reuse});
   Recorder& recorder = *run.recorder;
   using Kind = ExternalSource::Kind;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -195,9 +192,41 @@ Run record(const LossFunction& loss_of, const Batch& batch,
   } catch (const Error& error) {
     run.left_behind = error.what();
   }
+  recorder.finish();
   recorder.put_back();
   cpu_device().trim();  // else what the plain step took stays with the process
   return run;
+}
+
+Recording to_recording(const Run& run, const std::vector<at::Tensor>& parameters) {
+  std::vector<StorageNumber> outputs = {run.loss.storage};
+  for (const std::optional<SeenView>& gradient : run.gradients) {
+    if (gradient && std::ranges::find(outputs, gradient->storage) == outputs.end()) {
+      outputs.push_back(gradient->storage);
+    }
+  }
+  TraceGraph made = to_graph(run.recorder->trace, outputs);
+  Recording recording = std::move(made.recording);
+  const auto renumbered = [&](const std::optional<SeenView>& view) {
+    return view ? std::optional(made.renumbered(*view)) : std::nullopt;
+  };
+  for (const SeenView& view : run.batch) {
+    recording.batch.push_back(made.renumbered(view));
+  }
+  recording.loss = made.renumbered(run.loss);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    recording.parameter_views.push_back(made.renumbered(run.parameters[i]));
+    recording.gradients_before.push_back(renumbered(run.gradients_before[i]));
+    recording.gradients.push_back(renumbered(run.gradients[i]));
+  }
+  for (ExternalSource& source : recording.externals) {
+    if (source.position >= 0) {
+      source.tensor = at::Tensor();  // found anew by every step
+    }
+  }
+  recording.parameters = parameters;
+  recording.threads = at::get_num_threads();
+  return recording;
 }
 
 void check_arguments(const Batch& batch, const std::vector<at::Tensor>& parameters) {
@@ -222,6 +251,8 @@ void check_arguments(const Batch& batch, const std::vector<at::Tensor>& paramete
 }  // namespace
 
 bool capturing() { return is_capturing; }
+CapturingGuard::CapturingGuard() : previous_(std::exchange(is_capturing, true)) {}
+CapturingGuard::~CapturingGuard() { is_capturing = previous_; }
 
 }  // namespace detail
 
@@ -249,13 +280,7 @@ Recording capture(const LossFunction& loss_of, const Batch& batch,
     throw Error(difference);
   }
   settle_constants(*before.recorder, *run.recorder);
-  Recording recording = to_recording(*run.recorder, run.batch, run.loss, run.gradients);
-  // Externals are numbered first, in the order in which they were added: as in the graph.
-  recording.parameters = parameters;
-  recording.parameter_views = std::move(run.parameters);
-  recording.gradients_before = std::move(run.gradients_before);
-  recording.threads = at::get_num_threads();
-  return recording;
+  return to_recording(run, parameters);
 }
 
 }  // namespace remat

@@ -34,8 +34,19 @@ Recording capture(const LossFunction& loss_of, const Batch& batch,
                   const std::vector<at::Tensor>& parameters, const CaptureOptions& options = {});
 
 namespace detail {
-// True on a thread that captures. Checkpointed regions then run plainly: the plan decides.
+// True on a thread that captures or follows. Checkpointed regions then run plainly: the plan decides.
 bool capturing();
+
+class CapturingGuard {
+ public:
+  CapturingGuard();
+  ~CapturingGuard();
+  CapturingGuard(const CapturingGuard&) = delete;
+  CapturingGuard& operator=(const CapturingGuard&) = delete;
+
+ private:
+  bool previous_;
+};
 }  // namespace detail
 
 }  // namespace remat

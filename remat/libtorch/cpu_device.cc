@@ -55,6 +55,13 @@ class CpuDevice final : public Device {
       munmap(memory, static_cast<size_t>(round_to_page(bytes)));
     }
   }
+  void discard(void* memory, int64_t bytes) override {
+    const int64_t begin = round_to_page(reinterpret_cast<intptr_t>(memory));
+    const int64_t end = (reinterpret_cast<intptr_t>(memory) + bytes) / 4096 * 4096;
+    if (end > begin) {
+      madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
+    }
+  }
   void trim() override {
 #ifdef __GLIBC__
     malloc_trim(0);

@@ -17,6 +17,8 @@ class Device {
   // Error if there is not enough.
   virtual void* reserve(int64_t bytes) = 0;
   virtual void release(void* memory, int64_t bytes) = 0;
+  // Gives the whole pages inside of reserved memory back to the system until they are used again.
+  virtual void discard(void* memory, int64_t bytes) = 0;
   // Gives memory that LibTorch freed, and its allocator keeps, back to the system.
   virtual void trim() = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;

@@ -6,7 +6,7 @@
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/libtorch/device.h"
-#include "remat/libtorch/execute.h"
+#include "remat/libtorch/runner.h"
 
 namespace remat {
 namespace {
@@ -20,6 +20,55 @@ int64_t median(std::vector<int64_t> values) {
   std::ranges::nth_element(values, middle);
   return *middle;
 }
+
+// Runs a step again and again: times by op, and of the whole step.
+class Rounds {
+ public:
+  Rounds(std::function<void(const detail::Timing*)> run, size_t op_count)
+      : run_(std::move(run)), samples_(op_count) {}
+
+  void go(const MeasureOptions& options) {
+    run_(nullptr);  // touches every page, fills every cache
+    const int64_t begin = device_.now_ns();
+    round(options, 0);
+    const double elapsed_s = static_cast<double>(device_.now_ns() - begin) / 1e9;
+    const double rounds = std::max<double>(
+        kLeastRounds, std::min<double>(options.max_rounds, options.seconds / elapsed_s));
+    // Where time is short for many rounds, short ops are at least called several times in each.
+    const int repeats = rounds < kEnoughSamples ? kRepeats : 0;
+    while (made_ < rounds) {
+      round(options, repeats);
+    }
+  }
+
+  Measurement result(const Graph& graph) const {
+    Measurement measured{
+        .graph = graph, .step_ns = steps_.empty() ? 0 : median(steps_), .rounds = made_};
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(samples_[i]));
+    }
+    return measured;
+  }
+
+ private:
+  // A step with timers, then one without: what the timers cost, and what the neighbours do, shows.
+  void round(const MeasureOptions& options, int repeats) {
+    const detail::Timing timing{samples_, repeats};
+    run_(&timing);
+    ++made_;
+    if (options.time_whole_step) {
+      const int64_t start = device_.now_ns();
+      run_(nullptr);
+      steps_.push_back(device_.now_ns() - start);
+    }
+  }
+
+  std::function<void(const detail::Timing*)> run_;
+  detail::Device& device_ = detail::cpu_device();
+  std::vector<std::vector<int64_t>> samples_;
+  std::vector<int64_t> steps_;
+  int made_ = 0;
+};
 
 // Replays add to the gradients that were there.
 class GradientCopies {
@@ -54,42 +103,36 @@ Measurement measure(const Recording& recording, const Batch& batch, const Measur
   const Placement placement = place(recording.graph, schedule);
   const GradientCopies gradients(recording);
   Execution execution(recording, schedule, placement, make_arena(placement.arena_bytes));
-  detail::Device& device = detail::cpu_device();
+  Rounds rounds(
+      [&](const detail::Timing* timing) {
+        if (timing != nullptr) {
+          execution.run_timed(batch, timing->samples_ns, timing->repeats);
+        } else {
+          execution.run(batch);
+        }
+        execution.undo();
+      },
+      recording.graph.ops.size());
+  rounds.go(options);
+  return rounds.result(recording.graph);
+}
 
-  execution.run(batch);  // touches every page, fills every cache
-  execution.undo();
-  const int64_t begin = device.now_ns();
-  const auto elapsed_s = [&] { return static_cast<double>(device.now_ns() - begin) / 1e9; };
-  std::vector<std::vector<int64_t>> samples(recording.graph.ops.size());
-  std::vector<int64_t> steps;
-  int rounds_made = 0;
-  // A round with timers, then one without: what the timers cost, and what the neighbours do, shows.
-  // Where time is short for many rounds, short ops are at least called several times in each.
-  const auto round = [&](int repeats) {
-    execution.run_timed(batch, samples, repeats);
-    execution.undo();
-    ++rounds_made;
-    if (options.time_whole_step) {
-      const int64_t start = device.now_ns();
-      execution.run(batch);
-      steps.push_back(device.now_ns() - start);
-      execution.undo();
-    }
-  };
-  round(0);
-  const double rounds = std::max<double>(
-      kLeastRounds, std::min<double>(options.max_rounds, options.seconds / elapsed_s()));
-  const int repeats = rounds < kEnoughSamples ? kRepeats : 0;
-  while (rounds_made < rounds) {
-    round(repeats);
-  }
-  Measurement measured{.graph = recording.graph,
-                       .step_ns = steps.empty() ? 0 : median(steps),
-                       .rounds = rounds_made};
-  for (size_t i = 0; i < samples.size(); ++i) {
-    measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(samples[i]));
-  }
-  return measured;
+Measurement detail::measure(const Recording& recording, const MeasureOptions& options,
+                            const std::function<void(Runner&)>& bind,
+                            const std::function<void(Runner&)>& put_back) {
+  const Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
+  const Placement placement = place(recording.graph, schedule);
+  Runner runner(recording, schedule, placement, make_arena(placement.arena_bytes), {});
+  Rounds rounds(
+      [&](const Timing* timing) {
+        runner.start();
+        bind(runner);
+        runner.run_rest(timing);
+        put_back(runner);
+      },
+      recording.graph.ops.size());
+  rounds.go(options);
+  return rounds.result(recording.graph);
 }
 
 }  // namespace remat

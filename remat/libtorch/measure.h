@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+
 #include "remat/libtorch/tape.h"
 
 namespace remat {
@@ -21,5 +23,15 @@ struct Measurement {
 // memory of the plain step. Leaves parameters, buffers, gradients and generators as they were.
 Measurement measure(const Recording& recording, const Batch& batch,
                     const MeasureOptions& options = {});
+
+namespace detail {
+class Runner;
+
+// The same with a runner of the recording's given order, all of whose externals are bound by `bind`
+// before every run and put back by `put_back` after it.
+Measurement measure(const Recording& recording, const MeasureOptions& options,
+                    const std::function<void(Runner&)>& bind,
+                    const std::function<void(Runner&)>& put_back);
+}  // namespace detail
 
 }  // namespace remat

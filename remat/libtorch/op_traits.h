@@ -5,16 +5,17 @@
 #include <c10/core/Device.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace c10 {
 class OperatorHandle;
 }
 
+// Everything that is known about ops, read once from schema and tags and corrected by the tables in
+// op_traits.cc where they are silent. No other file asks for an op's name.
 namespace remat::detail {
 
-// What an op does beyond computing fresh results, read once from its schema and tags, and corrected
-// where the schema is silent.
 struct OpTraits {
   bool random = false;          // draws from a generator
   int generator_argument = -1;  // index of its Generator argument, -1 if it takes none
@@ -23,10 +24,40 @@ struct OpTraits {
   bool hides_view = false;      // as returns_view, but with a version counter of its own
   bool fresh_results = false;   // every result is a new tensor
   bool is_cast = false;         // autocast makes it or finds its result in a cache
+
+  bool changes_view = false;      // changes sizes and strides of its argument, not bytes (unsqueeze_)
+  bool shape_only = false;        // wants sizes and type of its arguments, not bytes (empty_like)
+  bool uninitialised = false;     // its results hold whatever was there (empty)
+  bool metadata_only = false;     // looks at no bytes and makes no tensor (is_same_size)
+  bool reads_on_host = false;     // gives the host a value (item)
+  bool shape_from_values = false; // the shape of a result may depend on bytes: see shape_depends
+  bool shape_from_numbers = false;  // the shape of a result follows from numbers (arange)
+  bool collective = false;        // talks to other processes
+  bool foreign = false;           // not an ATen op: nothing is known about it
+  bool reshapes_storage = false;  // gives a tensor another storage or another size (set_, resize_)
+  bool may_fail_on_values = false;  // throws where a value is out of range (embedding)
+  // BatchNorm in training changes its running statistics and does not look at them (an effect); in
+  // evaluation it reads them. The index of the flag that tells; -1 for other ops.
+  int training_argument = -1;
+  // By argument: a number that can change neither the shape of a result nor what the op costs. It may
+  // be another one in the next step.
+  std::vector<bool> free_number;
+  // Results may be written over the first so many arguments, where rows of the last dimension are
+  // read whole before they are written; `row_dim_argument` must then name that dimension.
+  int row_wise_sources = 0;
+  int row_dim_argument = -1;
+  bool pointwise = false;
 };
 
 // The reference is valid for the life of the thread.
 const OpTraits& traits_of(const c10::OperatorHandle& op);
+
+// Indexing makes a shape that depends on values only where an index is a mask.
+bool shape_depends_on_values(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
+// Declares that an op outside of ATen is a pure function of its arguments, apart from what its schema
+// says: it may be run again. Without it such an op is run once. `name` as in "mylib::fused_gelu".
+void declare_pure(const std::string& name);
 
 // Calls visit(tensor) for every defined tensor in a value: a tensor or a list of (optional)
 // tensors.

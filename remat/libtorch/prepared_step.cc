@@ -6,26 +6,13 @@
 #include "remat/core/error.h"
 #include "remat/libtorch/intercept.h"
 #include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/op_values.h"
 #include "remat/libtorch/rng.h"
 #include "remat/libtorch/tensor_view.h"
+#include "remat/libtorch/trace.h"
 
 namespace remat::detail {
 namespace {
-
-void put_tensor(std::vector<c10::IValue>& arguments, TensorPlace place, const at::Tensor& tensor) {
-  c10::IValue& value = arguments[static_cast<size_t>(place.position)];
-  if (place.element < 0) {
-    value = tensor;
-  } else {
-    value.toList().set(static_cast<size_t>(place.element), tensor);
-  }
-}
-
-// A list argument of one call must not be shared with another call's.
-c10::IValue own_copy(const c10::IValue& value) {
-  return value.isTensorList() || value.isOptionalTensorList() ? c10::IValue(value.toList().copy())
-                                                              : value;
-}
 
 bool has_effect_on(const Op& op, StorageId storage) {
   return std::ranges::any_of(op.effects,
@@ -63,7 +50,7 @@ class Preparation {
  private:
   // First of all: the run of an op must know that it will be recomputed.
   void number_states() {
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind != StepKind::recompute || !graph_.op(step.op).random) {
         continue;
       }
@@ -82,7 +69,7 @@ class Preparation {
   }
 
   void add_call(size_t step_index) {
-    const Step& step = schedule_.steps[step_index];
+    const ScheduleStep& step = schedule_.steps[step_index];
     const TapeOp& tape = recording_.tape[index(step.op)];
     PreparedCall call;
     call.op = &tape.op;
@@ -94,6 +81,8 @@ class Preparation {
     call.recompute = step.kind == StepKind::recompute;
     call.repeatable = repeatable(step);
     call.grad_mode = tape.grad_mode;
+    call.reads_on_host = graph_.op(step.op).once;
+    call.is_access = tape.op == host_access_op();
     add_arguments(step, tape, call);
     add_results(step, tape, call);
     add_requests(tape, step_index, call);
@@ -103,7 +92,7 @@ class Preparation {
     made_.calls.push_back(std::move(call));
   }
 
-  void add_arguments(const Step& step, const TapeOp& tape, PreparedCall& call) {
+  void add_arguments(const ScheduleStep& step, const TapeOp& tape, PreparedCall& call) {
     for (const c10::IValue& argument : tape.arguments) {
       call.arguments.push_back(own_copy(argument));
     }
@@ -115,12 +104,13 @@ class Preparation {
       const c10::Storage bytes = argument.shape_only
                                      ? borrow(nullptr, graph_.storage(storage).bytes)
                                      : storage_of(instance_used(step, storage));
-      put_tensor(call.arguments, argument.place, make_tensor(argument.view, bytes));
+      put_tensor(call.arguments.data(), argument.place, make_tensor(argument.view, bytes));
     }
   }
 
-  void add_results(const Step& step, const TapeOp& tape, PreparedCall& call) {
+  void add_results(const ScheduleStep& step, const TapeOp& tape, PreparedCall& call) {
     const auto creates = schedule_.creates(graph_, step);
+    REMAT_ASSERT(tape.results.size() == creates.size());
     for (size_t i = 0; i < creates.size(); ++i) {
       const InstanceId source = schedule_.instances[index(creates[i])].in_place_of;
       const int64_t taken_over = source == kNoInstance ? 0 : bytes_of(source);
@@ -167,7 +157,7 @@ class Preparation {
         last[index(storage)] = instance;
       }
     };
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind == StepKind::free) {
         continue;
       }
@@ -184,7 +174,7 @@ class Preparation {
     }
   }
 
-  bool repeatable(const Step& step) const {
+  bool repeatable(const ScheduleStep& step) const {
     const Op& op = graph_.op(step.op);
     const auto creates = schedule_.creates(graph_, step);
     return op.updates.empty() && op.effects.empty() && !op.random && !op.once &&
@@ -194,7 +184,7 @@ class Preparation {
   }
 
   // The copy of a storage that the step reads or updates.
-  InstanceId instance_used(const Step& step, StorageId storage) const {
+  InstanceId instance_used(const ScheduleStep& step, StorageId storage) const {
     const Op& op = graph_.op(step.op);
     const auto among = [&](const auto& values, auto instances) {
       const auto found = std::ranges::find(values, storage, &Value::storage);

@@ -39,6 +39,8 @@ struct PreparedCall {
   int generator_argument = -1;
   bool recompute = false;
   bool repeatable = false;  // called again at once, it gives the same
+  bool reads_on_host = false;  // a guard: the host waits for what it returns
+  bool is_access = false;      // the host wants the bytes that it is given
   bool grad_mode = false;
 };
 

@@ -3,18 +3,21 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "remat/core/error.h"
-#include "remat/core/place.h"
+#include "remat/libtorch/device.h"
+#include "remat/libtorch/followed_tensor.h"
 #include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/op_values.h"
+#include "remat/libtorch/refusals.h"
 #include "remat/libtorch/reuse_check.h"
 #include "remat/libtorch/scope.h"
 #include "remat/libtorch/tensor_view.h"
@@ -22,28 +25,17 @@
 namespace remat::detail {
 namespace {
 
-using Values = c10::ArrayRef<c10::IValue>;
-
-Values top(const torch::jit::Stack& stack, size_t count) {
-  return Values(stack).slice(stack.size() - count, count);
-}
-
-void add_once(std::vector<int32_t>& numbers, int32_t number) {
+void add_once(std::vector<StorageNumber>& numbers, StorageNumber number) {
   if (std::ranges::find(numbers, number) == numbers.end()) {
     numbers.push_back(number);
   }
 }
 
-// Ops that want another tensor's sizes and type, not its bytes: nothing need be there.
-bool looks_at_shape_only(std::string_view op) {
-  return op.starts_with("aten::empty") || op.starts_with("aten::new_") || op.ends_with("_like");
+bool among(const std::vector<StorageNumber>& numbers, StorageNumber number) {
+  return std::ranges::find(numbers, number) != numbers.end();
 }
 
-bool makes_uninitialised(std::string_view op) {
-  return op.starts_with("aten::empty") || op.starts_with("aten::new_empty");
-}
-
-// What empty() makes is filled with this while capturing: if anything else is there when an op
+// What empty() makes is filled with this while recording: if anything else is there when an op
 // first uses it, the host wrote it through a pointer (torch::tensor({1, 2, 3}) does).
 constexpr unsigned char kUnwritten = 0xa5;
 
@@ -53,134 +45,428 @@ bool unwritten(const c10::Storage& storage) {
                      [](unsigned char byte) { return byte == kUnwritten; });
 }
 
-// Indexing makes a shape that depends on values only where an index is a mask.
-bool indexes_with_numbers(const c10::OperatorHandle& op, Values arguments) {
-  return op.schema().name() == "aten::index" &&
-         std::ranges::none_of(arguments[1].toListRef(), [](const c10::IValue& index) {
-           return index.isTensor() && index.toTensor().defined() &&
-                  (index.toTensor().scalar_type() == at::kBool ||
-                   index.toTensor().scalar_type() == at::kByte);
-         });
+c10::intrusive_ptr<c10::StorageImpl> impl_of(const c10::Storage& storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl());
 }
 
-// BatchNorm in training changes its running statistics and does not look at them: an effect. In
-// evaluation it reads them.
-bool is_batch_norm(std::string_view op) { return op == "aten::native_batch_norm"; }
-constexpr size_t kBatchNormTraining = 5;
-
-// A digest that tells apart what a kernel could have written by mistake.
-uint64_t digest(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  return std::hash<std::string_view>{}(
-      {static_cast<const char*>(storage.data()), storage.nbytes()});
-}
-
-// Tensors that an op writes, as they are before it. An out= argument that was too small, resize_ and
-// set_ give a tensor other bytes than it had; a replay, whose tensors have fixed places, could not.
-class WrittenTensors {
- public:
-  void add(const at::Tensor& tensor) {
-    const c10::Storage& storage = tensor.storage();
-    tensors_.push_back({tensor, storage.unsafeGetStorageImpl(), storage.nbytes()});
+CallKind kind_of(const SeenOp& seen, const Trace& trace, const OpTraits& traits, Values arguments) {
+  if (traits.changes_view || traits.metadata_only) {
+    return CallKind::metadata;
   }
-  bool in_place() const {
-    return std::ranges::all_of(tensors_, [](const Written& each) {
-      const c10::Storage& storage = each.tensor.storage();
-      return storage.unsafeGetStorageImpl() == each.storage && storage.nbytes() == each.bytes;
-    });
+  // What is written into memory that the host owns is read by the host; so is a generator that the
+  // program brought along.
+  const bool for_host = std::ranges::any_of(
+      seen.updates, [&](StorageNumber number) { return trace[number].borrowed; });
+  const bool own_generator = traits.random && traits.generator_argument >= 0 &&
+                             arguments[static_cast<size_t>(traits.generator_argument)].isGenerator();
+  if (traits.reads_on_host || for_host || own_generator ||
+      shape_depends_on_values(seen.op, arguments)) {
+    return CallKind::read;
   }
-
- private:
-  struct Written {
-    at::Tensor tensor;
-    const c10::StorageImpl* storage;
-    size_t bytes;
-  };
-  std::vector<Written> tensors_;
-};
-
-// Visits the tensors of some arguments or results with their places.
-template <typename Visit>
-void visit_tensors(Values values, const Visit& visit) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto position = static_cast<int32_t>(i);
-    if (values[i].isTensor()) {
-      if (values[i].toTensor().defined()) {
-        visit(values[i].toTensor(), TensorPlace{position, -1});
-      }
-    } else if (values[i].isTensorList() || values[i].isOptionalTensorList()) {
-      int32_t element = 0;
-      for (const c10::IValue& value : values[i].toListRef()) {
-        if (value.isTensor() && value.toTensor().defined()) {
-          visit(value.toTensor(), TensorPlace{position, element});
-        }
-        ++element;
-      }
-    }
-  }
-}
-
-// The argument without its tensors.
-c10::IValue without_tensors(const c10::IValue& value) {
-  if (value.isTensor()) {
-    return at::Tensor();
-  }
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> empty;
-    empty.resize(value.toListRef().size());
-    return empty;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> empty;
-    empty.resize(value.toListRef().size());
-    return empty;
-  }
-  return value;
+  const bool does_something = !seen.creates.empty() || !seen.updates.empty() ||
+                              !seen.effects.empty() || seen.random || seen.once;
+  return does_something ? CallKind::op : CallKind::view;
 }
 
 }  // namespace
 
-void Recorder::put_back() {
-  for (SeenStorage& storage : storages) {
-    if (storage.before.defined()) {
-      std::memcpy(storage.external->tensor.storage().mutable_data(), storage.before.data_ptr(),
-                  static_cast<size_t>(storage.bytes));
-      storage.before = at::Tensor();
-    }
-  }
-  for (auto& [generator, state] : generators_) {
-    const std::lock_guard lock(generator.mutex());
-    state.restore(generator);
-  }
-  generators_.clear();
-}
+// --- externals -----------------------------------------------------------------------------------
 
-int32_t Recorder::add_storage(const at::Tensor& tensor) {
-  const auto number = static_cast<int32_t>(storages.size());
-  c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
-  storages.push_back({.impl = c10::weak_intrusive_ptr<c10::StorageImpl>(
-                          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl)),
-                      .bytes = static_cast<int64_t>(impl->nbytes())});
-  number_of_.emplace(impl, number);
+StorageNumber Recorder::add_storage(const at::Tensor& tensor) {
+  const auto number = static_cast<StorageNumber>(trace.storages.size());
+  const auto impl = impl_of(tensor.storage());
+  trace.storages.push_back({.impl = c10::weak_intrusive_ptr<c10::StorageImpl>(impl),
+                            .bytes = static_cast<int64_t>(impl->nbytes())});
+  held.emplace_back();
+  digest_.emplace_back();
+  before_.emplace_back();
+  number_of_[impl.get()] = number;
   return number;
 }
 
 void Recorder::add_external(const at::Tensor& tensor, std::string name, Role role,
                             ExternalSource source) {
-  require_plain(tensor, "[capture] " + name);
+  require_plain(tensor, concat("[", options_.verb, "] ", name));
   if (number_of_.contains(tensor.storage().unsafeGetStorageImpl())) {
     return;  // tied weights
   }
-  SeenStorage& storage = storages[static_cast<size_t>(add_storage(tensor))];
+  const StorageNumber number = add_storage(tensor);
+  SeenStorage& storage = trace[number];
   storage.name = std::move(name);
   storage.role = role;
   storage.external = std::move(source);
+  held[index(number)] = tensor.storage();
+}
+
+void Recorder::add_batch(const Batch& batch, bool slices) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const at::Tensor& tensor = batch[i];
+    if (!tensor.defined()) {
+      continue;
+    }
+    add_external(tensor, concat("input", i), Role::input,
+                 {.kind = ExternalSource::Kind::batch, .tensor = tensor,
+                  .position = static_cast<int32_t>(i)});
+    SeenStorage& storage = trace[number_of_.at(tensor.storage().unsafeGetStorageImpl())];
+    if (!slices || storage.role != Role::input || tensor.numel() == 0) {
+      continue;
+    }
+    const auto item = static_cast<int64_t>(tensor.dtype().itemsize());
+    const int64_t begin = tensor.storage_offset() * item;
+    const int64_t end = begin + span_bytes(tensor);
+    const bool first = storage.external->position == static_cast<int32_t>(i);
+    const int64_t known_end = storage.base_bytes + storage.bytes;
+    storage.base_bytes = first ? begin : std::min(storage.base_bytes, begin);
+    storage.bytes = (first ? end : std::max(known_end, end)) - storage.base_bytes;
+  }
+}
+
+// Made outside of any op that was seen: a number that became a tensor, a parameter, a gradient from
+// before, the optimizer's state, something the function holds.
+void Recorder::meet_external(StorageNumber number, const at::Tensor& tensor) {
+  SeenStorage& storage = trace[number];
+  storage.uninitialised = false;
+  if (options_.follows && made_by_another_thread(tensor.storage().data())) {
+    throw Error(concat("[", options_.verb, "] a tensor of sizes ", tensor.sizes(),
+                       " was made by another thread while the step runs; expected its ops on one "
+                       "thread: pass what other threads make as part of the batch"));
+  }
+  // Bytes that the host owns may be gone when the step is tried again.
+  storage.borrowed = options_.follows && is_borrowed(tensor.storage().data_ptr());
+  held[index(number)] = storage.borrowed ? copy_storage(tensor.storage().data(), 0, storage.bytes)
+                                         : tensor.storage();
+  const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+  const bool parameter = options_.follows && tensor.is_leaf() && tensor.requires_grad();
+  const bool gradient = std::ranges::find(gradients_, impl) != gradients_.end();
+  const char* kind = "constant";
+  storage.role = Role::buffer;
+  if (parameter) {
+    kind = "param";
+    storage.role = Role::param;
+    if (tensor.grad().defined() && tensor.grad().has_storage()) {
+      gradients_.push_back(tensor.grad().storage().unsafeGetStorageImpl());
+    }
+  } else if (gradient) {
+    kind = "grad";
+    storage.role = Role::gradient;
+  } else if (options_.follows && phase() == Phase::optimizer) {
+    kind = "state";
+    storage.role = Role::optimizer_state;
+  }
+  storage.name = concat(kind, static_cast<int32_t>(number));
+  storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
+}
+
+StorageNumber Recorder::storage_of(const at::Tensor& tensor) {
+  const auto found = number_of_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found != number_of_.end()) {
+    return found->second;
+  }
+  const StorageNumber number = add_storage(tensor);
+  meet_external(number, tensor);
+  return number;
+}
+
+SeenView Recorder::view_of_external(const at::Tensor& tensor) const {
+  return seen_view(tensor, number_of_.at(tensor.storage().unsafeGetStorageImpl()));
+}
+
+SeenView Recorder::view_of_result(const at::Tensor& tensor, const std::string& what) const {
+  require_plain(tensor, concat("[", options_.verb, "] ", what));
+  const auto found = number_of_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == number_of_.end() || trace[found->second].external) {
+    throw Error(concat("[", options_.verb, "] ", what,
+                       " was not made by an op of the step; expected the result of ATen ops on the "
+                       "batch and the parameters"));
+  }
+  return seen_view(tensor, found->second);
+}
+
+bool Recorder::keeps_gradient_of(const at::Tensor& leaf) const {
+  const auto found = number_of_.find(leaf.storage().unsafeGetStorageImpl());
+  if (found == number_of_.end()) {
+    return true;
+  }
+  const auto& external = trace[found->second].external;
+  return external && external->kind != ExternalSource::Kind::batch;
+}
+
+std::optional<StorageNumber> Recorder::number_of(const c10::StorageImpl* impl) const {
+  const auto found = number_of_.find(impl);
+  return found == number_of_.end() ? std::nullopt : std::optional(found->second);
+}
+
+// --- what the host does to bytes -----------------------------------------------------------------
+
+uint64_t Recorder::digest_of(StorageNumber number) const {
+  const SeenStorage& storage = trace[number];
+  const auto impl = storage.impl.lock();
+  return impl == nullptr ? 0
+                         : digest(static_cast<const char*>(impl->data()) + storage.base_bytes,
+                                  static_cast<size_t>(storage.bytes));
+}
+
+// The bytes are no longer those that the last op left: from here on the storage is the host's, under
+// a number of its own, and read anew whenever the program comes here.
+StorageNumber Recorder::continue_after_host_write(StorageNumber number, const at::Tensor& tensor) {
+  host_accessed(number);
+  // What an external held before is lost.
+  repeatable_ = repeatable_ && !(trace[number].external && digest_[index(number)] &&
+                                 *digest_[index(number)] != digest_of(number));
+  const SeenStorage before = trace[number];
+  const StorageNumber after = add_storage(tensor);  // takes the StorageImpl over
+  trace[after].bytes = before.bytes;
+  trace[after].base_bytes = before.base_bytes;
+  meet_external(after, tensor);
+  trace[after].before_host_write = number;
+  return after;
+}
+
+// Right after the op that touched the storage last: the host may look as soon as that has run.
+void Recorder::insert_access(StorageNumber number) {
+  SeenStorage& storage = trace[number];
+  const int32_t place = std::max(storage.last_touch, storage.creator) + 1;
+  SeenOp access{.op = host_access_op(), .kind = CallKind::access};
+  if (place > 0) {
+    const SeenOp& last = trace.ops[static_cast<size_t>(place) - 1];
+    access.phase = last.phase;
+    access.scope = last.scope;
+  }
+  SeenTensor bytes;
+  bytes.view.storage = number;
+  bytes.view.dtype = at::kByte;
+  bytes.view.sizes = {storage.bytes};
+  bytes.view.strides = {1};
+  access.arguments = {at::Tensor()};
+  access.tensors = {bytes};
+  access.reads = {number};
+  access.keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
+  access.once = true;
+  trace.ops.insert(trace.ops.begin() + place, std::move(access));
+  digests.insert(digests.begin() + place, std::vector<uint64_t>());
+  for (SeenStorage& each : trace.storages) {
+    each.creator += each.creator >= place ? 1 : 0;
+    each.last_touch += each.last_touch >= place ? 1 : 0;
+  }
+}
+
+void Recorder::host_wrote(StorageNumber number, const at::Tensor& tensor) {
+  continue_after_host_write(number, tensor);
+}
+
+void Recorder::host_accessed(StorageNumber number) {
+  if (!trace[number].host_writes_later) {
+    trace[number].host_writes_later = true;
+    if (!trace[number].external || trace[number].external->written) {
+      insert_access(number);
+    }
+  }
+}
+
+void Recorder::rename(StorageNumber number, const c10::intrusive_ptr<c10::StorageImpl>& impl) {
+  SeenStorage& storage = trace[number];
+  std::erase_if(number_of_, [&](const auto& each) { return each.second == number; });
+  number_of_[impl.get()] = number;
+  storage.impl = c10::weak_intrusive_ptr<c10::StorageImpl>(impl);
+}
+
+// --- arguments and results -----------------------------------------------------------------------
+
+StorageNumber Recorder::add_argument(SeenOp& seen, const at::Tensor& tensor, TensorPlace place,
+                                     bool written, bool shape_only) {
+  require_plain(tensor, concat("[", options_.verb, "] an argument of ", seen.op.schema().name(),
+                               in_layer(seen.scope)));
+  StorageNumber number = storage_of(tensor);
+  if (!shape_only && trace[number].uninitialised && !unwritten(tensor.storage())) {
+    SeenOp& creator = trace.ops[static_cast<size_t>(trace[number].creator)];
+    creator.dropped = true;
+    creator.kind = CallKind::made;
+    meet_external(number, tensor);
+  } else if (!shape_only && options_.follows && !among(seen.updates, number) &&
+             (trace[number].host_writes_later ||
+              (digest_[index(number)] && *digest_[index(number)] != digest_of(number)))) {
+    number = continue_after_host_write(number, tensor);
+  }
+  seen.tensors.push_back({place, seen_view(tensor, number, trace[number].base_bytes), shape_only});
+  if (trace[number].role == Role::input && tensor.numel() > 0) {
+    const int64_t begin = seen.tensors.back().view.offset * static_cast<int64_t>(tensor.dtype().itemsize());
+    uses_more_than_batch_ = uses_more_than_batch_ || begin < 0 ||
+                            begin + span_bytes(tensor) > trace[number].bytes;
+  }
+  if (shape_only) {
+    return number;
+  }
+  SeenStorage& storage = trace[number];
+  storage.last_touch = static_cast<int32_t>(trace.ops.size());
+  if (options_.follows && !digest_[index(number)] && !storage.uninitialised) {
+    digest_[index(number)] = digest_of(number);
+  }
+  if (written) {
+    storage.uninitialised = false;
+    if (storage.external) {
+      storage.external->written = true;
+      save_before_write(number);
+    }
+  }
+  return number;
+}
+
+void Recorder::take_arguments(SeenOp& seen, Values arguments) {
+  const OpTraits& traits = traits_of(seen.op);
+  for (const c10::IValue& argument : arguments) {
+    seen.arguments.push_back(without_tensors(argument));
+  }
+  const bool trains = traits.training_argument >= 0 &&
+                      arguments[static_cast<size_t>(traits.training_argument)].toBool();
+  const bool writes = !traits.changes_view && (traits.training_argument < 0 || trains);
+  visit_tensors(arguments, [&](const at::Tensor& tensor, TensorPlace place) {
+    const bool declared = std::ranges::find(traits.written, place.position) != traits.written.end();
+    const bool written = writes && declared;
+    const bool shape_only =
+        traits.changes_view || traits.metadata_only || (!written && traits.shape_only);
+    const StorageNumber number = add_argument(seen, tensor, place, written, shape_only);
+    if (written) {
+      add_once(trains && trace[number].external ? seen.effects : seen.updates, number);
+    }
+  });
+  for (const SeenTensor& argument : seen.tensors) {
+    const StorageNumber number = argument.view.storage;
+    if (!argument.shape_only && !among(seen.updates, number) && !among(seen.effects, number)) {
+      add_once(seen.reads, number);
+    }
+  }
+}
+
+void Recorder::save_before_write(StorageNumber number) {
+  at::Tensor& before = before_[index(number)];
+  if (before.defined()) {
+    return;
+  }
+  const SeenStorage& storage = trace[number];
+  const InterceptPause pause;
+  const ListenGuard deaf(nullptr);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  before = at::empty({storage.bytes}, at::TensorOptions(at::kByte));
+  std::memcpy(before.mutable_data_ptr(),
+              static_cast<const char*>(held[index(number)].data()) + storage.base_bytes,
+              static_cast<size_t>(storage.bytes));
+}
+
+void Recorder::save_generator(const SeenOp& seen, Values arguments) {
+  const OpTraits& traits = traits_of(seen.op);
+  const bool given = traits.generator_argument >= 0 &&
+                     arguments[static_cast<size_t>(traits.generator_argument)].isGenerator();
+  at::Generator generator =
+      given ? arguments[static_cast<size_t>(traits.generator_argument)].toGenerator()
+            : default_generator(device_of(arguments));
+  if (std::ranges::none_of(generators_, [&](const auto& saved) { return saved.first == generator; })) {
+    const std::lock_guard lock(generator.mutex());
+    const GeneratorState state = GeneratorState::of(generator);
+    generators_.emplace_back(generator, state);
+  }
+}
+
+// Nobody but ops may move a generator while a step is recorded: what the host does to it is seen
+// nowhere else.
+void Recorder::check_generators() {
+  if (!options_.follows) {
+    return;
+  }
+  for (size_t i = 0; i < last_states_.size(); ++i) {
+    at::Generator generator = generators_[i].first;
+    const std::lock_guard lock(generator.mutex());
+    generator_moved_ = generator_moved_ || !(GeneratorState::of(generator) == last_states_[i]);
+  }
+}
+
+void Recorder::note_generators(bool drew) {
+  if (!options_.follows || (!drew && last_states_.size() == generators_.size())) {
+    return;
+  }
+  last_states_.clear();
+  for (auto& each : generators_) {
+    const std::lock_guard lock(each.first.mutex());
+    last_states_.push_back(GeneratorState::of(each.first));
+  }
+}
+
+void Recorder::take_results(SeenOp& seen, Values arguments, Values results) {
+  const bool uninitialised = traits_of(seen.op).uninitialised;
+  for (const c10::IValue& result : results) {
+    seen.outcome.push_back(without_tensors(result));
+  }
+  visit_tensors(results, [&](const at::Tensor& tensor, TensorPlace place) {
+    require_plain(tensor, concat("[", options_.verb, "] a result of ", seen.op.schema().name(),
+                                 in_layer(seen.scope)));
+    SeenResult result;
+    result.place = place;
+    const auto known = number_of_.find(tensor.storage().unsafeGetStorageImpl());
+    if (known != number_of_.end()) {
+      result.view = seen_view(tensor, known->second, trace[known->second].base_bytes);
+      visit_tensors(arguments, [&](const at::Tensor& argument, TensorPlace where) {
+        if (argument.is_same(tensor)) {
+          result.argument = where;
+        }
+      });
+      seen.results.push_back(result);
+      return;
+    }
+    const StorageNumber number = add_storage(tensor);
+    SeenStorage& storage = trace[number];
+    storage.creator = storage.last_touch = static_cast<int32_t>(trace.ops.size());
+    storage.uninitialised = uninitialised;
+    if (storage.uninitialised && storage.bytes > 0) {
+      std::memset(tensor.storage().mutable_data(), kUnwritten, static_cast<size_t>(storage.bytes));
+    }
+    result.view = seen_view(tensor, number);
+    seen.results.push_back(result);
+    seen.creates.push_back(number);
+    seen.created.push_back(result);
+  });
+}
+
+void Recorder::take_digests(const SeenOp& seen) {
+  std::vector<uint64_t>& made = digests.emplace_back();
+  if (!options_.follows) {
+    return;
+  }
+  const auto take = [&](StorageNumber number) {
+    const bool known = !trace[number].uninitialised;
+    digest_[index(number)] = known ? std::optional(digest_of(number)) : std::nullopt;
+    made.push_back(digest_[index(number)].value_or(0));
+  };
+  std::ranges::for_each(seen.creates, take);
+  std::ranges::for_each(seen.updates, take);
+  std::ranges::for_each(seen.effects, take);
+}
+
+// A table that numbers make (arange): how long it is follows from them, so it is made anew by every
+// run, as if the host had.
+void Recorder::take_as_made(SeenOp& seen, Values results) {
+  seen.kind = CallKind::made;
+  seen.dropped = true;
+  for (const SeenResult& result : seen.created) {
+    meet_external(result.view.storage, tensor_at(results, result.place));
+  }
+}
+
+// --- one call ------------------------------------------------------------------------------------
+
+Phase Recorder::phase() {
+  if (!options_.follows) {
+    return phase_;
+  }
+  if (torch::autograd::get_current_graph_task_id() >= 0) {
+    seen_backward_ = true;
+    return Phase::backward;
+  }
+  return seen_backward_ && !c10::GradMode::is_enabled() ? Phase::optimizer : Phase::forward;
 }
 
 // The layer of the op that runs: the scopes around it, in backward those around the forward op
 // whose gradient is being computed.
-std::string Recorder::layer() {
-  if (phase_ == Phase::forward) {
+std::string Recorder::layer(Phase phase) {
+  if (phase != Phase::backward) {
     std::string scope(current_scope());
     // Autograd numbers its nodes as it makes them, just before the op they belong to runs.
     scope_of_node_.try_emplace(at::sequence_number::peek() - 1, scope);
@@ -194,201 +480,123 @@ std::string Recorder::layer() {
   return found != scope_of_node_.end() ? found->second : std::string();
 }
 
-int32_t Recorder::storage_of(const at::Tensor& tensor) {
-  const auto found = number_of_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found != number_of_.end()) {
-    return found->second;
+void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      torch::jit::Stack& stack, const SeenOp* known) {
+  SeenOp seen{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled(),
+              .inference_mode = c10::InferenceMode::is_enabled()};
+  seen.phase = known != nullptr ? known->phase : phase();
+  seen.scope = known != nullptr ? known->scope : layer(seen.phase);
+  seen_backward_ = seen_backward_ || seen.phase == Phase::backward;
+  const OpTraits& traits = traits_of(op);
+  const size_t argument_count = op.schema().arguments().size();
+  const Values arguments = top(stack, argument_count);
+  refuse(options_.verb, options_.follows, op, arguments, seen.scope);
+  take_arguments(seen, arguments);
+  seen.random = traits.random;
+  seen.once = traits.foreign;
+  if (seen.random) {
+    save_generator(seen, arguments);
   }
-  // Made outside of any op: a number that became a tensor, or something the function holds.
-  // capture() finds out which by comparing two runs.
-  const int32_t number = add_storage(tensor);
-  take_for_constant(storages[static_cast<size_t>(number)], number, tensor);
-  return number;
-}
-
-TensorView Recorder::view_of_external(const at::Tensor& tensor) const {
-  const int32_t number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
-  return make_view(tensor, static_cast<StorageId>(number));
-}
-
-TensorView Recorder::view_of_result(const at::Tensor& tensor, const std::string& what) const {
-  require_plain(tensor, "[capture] " + what);
-  const auto found = number_of_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == number_of_.end() || storages[static_cast<size_t>(found->second)].external) {
-    throw Error(concat("[capture] ", what, " was not made by an op of the step; expected the result "
-                       "of ATen ops on the batch and the parameters"));
-  }
-  return make_view(tensor, static_cast<StorageId>(found->second));
-}
-
-bool Recorder::keeps_gradient_of(const at::Tensor& leaf) const {
-  const auto found = number_of_.find(leaf.storage().unsafeGetStorageImpl());
-  if (found == number_of_.end()) {
-    return true;
-  }
-  const auto& external = storages[static_cast<size_t>(found->second)].external;
-  return external && external->kind != ExternalSource::Kind::batch;
-}
-
-void Recorder::add_argument(SeenOp& seen, const at::Tensor& tensor, TensorPlace place,
-                            bool written) {
-  const std::string& name = seen.call.op.schema().name();
-  require_plain(tensor, concat("[capture] an argument of ", name, in_layer(seen.scope)));
-  const int32_t number = storage_of(tensor);
-  SeenStorage& storage = storages[static_cast<size_t>(number)];
-  const bool shape_only = !written && looks_at_shape_only(name);
-  seen.call.tensors.push_back({place, make_view(tensor, static_cast<StorageId>(number)), shape_only});
-  if (shape_only) {
-    return;
-  }
-  if (storage.uninitialised && !unwritten(tensor.storage())) {
-    ops[static_cast<size_t>(storage.creator)].dropped = true;
-    take_for_constant(storage, number, tensor);
-  }
-  if (written) {
-    storage.uninitialised = false;
-    if (storage.external) {
-      storage.external->written = true;
-      save_before_write(number);
-    }
-  }
-}
-
-void Recorder::take_for_constant(SeenStorage& storage, int32_t number, const at::Tensor& tensor) {
-  storage.uninitialised = false;
-  storage.name = concat("constant", number);
-  storage.role = Role::buffer;
-  storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
-}
-
-void Recorder::take_arguments(SeenOp& seen, const torch::jit::Stack& stack) {
-  const OpTraits& traits = traits_of(seen.call.op);
-  const Values arguments = top(stack, seen.call.op.schema().arguments().size());
-  const std::string& name = seen.call.op.schema().name();
-  for (const c10::IValue& argument : arguments) {
-    seen.call.arguments.push_back(without_tensors(argument));
-  }
-  const bool evaluates = is_batch_norm(name) && !arguments[kBatchNormTraining].toBool();
+  WrittenTensors written;
+  std::vector<std::pair<at::Tensor, uint64_t>> unchanged;
   visit_tensors(arguments, [&](const at::Tensor& tensor, TensorPlace place) {
-    const bool writes = !evaluates && std::ranges::find(traits.written, place.position) !=
-                                          traits.written.end();
-    add_argument(seen, tensor, place, writes);
-    if (writes) {
-      const int32_t number = static_cast<int32_t>(seen.call.tensors.back().view.storage);
-      const bool effect = is_batch_norm(name) && storages[static_cast<size_t>(number)].external;
-      add_once(effect ? seen.effects : seen.updates, number);
+    if (std::ranges::find(traits.written, place.position) != traits.written.end()) {
+      written.add(tensor);
+    }
+    if (options_.check_mutation && !traits.changes_view) {
+      unchanged.emplace_back(tensor, digest(tensor.storage().data(), tensor.storage().nbytes()));
     }
   });
-  for (const TensorArgument& argument : seen.call.tensors) {
-    const auto number = static_cast<int32_t>(argument.view.storage);
-    if (!argument.shape_only && std::ranges::find(seen.updates, number) == seen.updates.end() &&
-        std::ranges::find(seen.effects, number) == seen.effects.end()) {
-      add_once(seen.reads, number);
+  const std::vector<c10::IValue> kept = arguments.vec();
+  check_generators();
+  requests_.clear();
+  watch_for_host(kept, false);
+  const int64_t start_ns = cpu_device().now_ns();
+  run_op(op, keys, stack);
+  note_generators(seen.random);
+  seen.time_ns = cpu_device().now_ns() - start_ns;
+  written.check_in_place(options_.verb, op, seen.scope);
+  for (const auto& [tensor, before] : unchanged) {
+    const StorageNumber number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
+    const bool declared = among(seen.updates, number) || among(seen.effects, number);
+    if (!declared && digest(tensor.storage().data(), tensor.storage().nbytes()) != before) {
+      throw Error(concat("[", options_.verb, "] ", op.schema().name(), in_layer(seen.scope),
+                         " changes an argument that its schema calls read-only; add it to "
+                         "op_traits.cc"));
     }
   }
+  const Values results = top(stack, op.schema().returns().size());
+  take_results(seen, kept, results);
+  seen.kind = kind_of(seen, trace, traits, kept);
+  if (seen.kind == CallKind::read && !options_.follows) {
+    seen.kind = CallKind::op;  // a generator of its own
+  }
+  if (options_.follows && traits.shape_from_numbers && seen.tensors.empty()) {
+    take_as_made(seen, results);
+  }
+  seen.once = seen.once || seen.guards();
+  if (seen.kind == CallKind::op || seen.kind == CallKind::read) {
+    std::vector<const void*> addresses;
+    for (const SeenResult& result : seen.created) {
+      addresses.push_back(tensor_at(results, result.place).storage().data());
+    }
+    RequestLayout layout = lay_out(requests_, addresses);
+    seen.allocations = std::move(layout.allocations);
+    seen.workspace_bytes = layout.workspace_bytes;
+    if (options_.check_reuse && seen.kind == CallKind::op) {
+      check_reuse(seen, trace, kept, results);
+    }
+  } else if (seen.once || seen.random) {
+    seen.kind = CallKind::op;
+  }
+  take_digests(seen);
+  trace.ops.push_back(std::move(seen));
+  watch_for_host(kept, true);
+  watch_for_host(results, true);
 }
 
-void Recorder::save_before_write(int32_t number) {
-  SeenStorage& storage = storages[static_cast<size_t>(number)];
-  if (storage.before.defined()) {
+// Between two ops whoever gets at the bytes of what the step made is the host.
+void Recorder::watch_for_host(Values values, bool on) {
+  if (!options_.follows) {
     return;
   }
-  const InterceptPause pause;
-  const ListenGuard deaf(nullptr);
-  const at::AutoDispatchBelowADInplaceOrView below;
-  storage.before = at::empty({storage.bytes}, at::TensorOptions(at::kByte));
-  std::memcpy(storage.before.data_ptr(), storage.external->tensor.storage().data(),
-              static_cast<size_t>(storage.bytes));
-}
-
-void Recorder::save_generator(const SeenOp& seen, const torch::jit::Stack& stack) {
-  const OpTraits& traits = traits_of(seen.call.op);
-  const Values arguments = top(stack, seen.call.op.schema().arguments().size());
-  const bool given = traits.generator_argument >= 0 &&
-                     arguments[static_cast<size_t>(traits.generator_argument)].isGenerator();
-  at::Generator generator =
-      given ? arguments[static_cast<size_t>(traits.generator_argument)].toGenerator()
-            : default_generator(device_of(arguments));
-  if (std::ranges::none_of(generators_, [&](const auto& saved) { return saved.first == generator; })) {
-    const std::lock_guard lock(generator.mutex());
-    const GeneratorState state = GeneratorState::of(generator);
-    generators_.emplace_back(generator, state);
-  }
-}
-
-void Recorder::take_results(SeenOp& seen, const torch::jit::Stack& stack) {
-  const c10::FunctionSchema& schema = seen.call.op.schema();
-  visit_tensors(top(stack, schema.returns().size()), [&](const at::Tensor& tensor,
-                                                         TensorPlace place) {
-    require_plain(tensor, concat("[capture] a result of ", schema.name(), in_layer(seen.scope)));
-    if (number_of_.contains(tensor.storage().unsafeGetStorageImpl())) {
-      return;
+  visit_tensors(values, [&](const at::Tensor& tensor, TensorPlace) {
+    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+    const auto known = number_of_.find(&impl);
+    if (!on) {
+      unwatch(impl);
+    } else if (known != number_of_.end() && impl.nbytes() > 0) {
+      const auto& external = trace[known->second].external;
+      if (!external || external->written) {
+        watch(impl);
+      }
     }
-    const int32_t number = add_storage(tensor);
-    SeenStorage& storage = storages[static_cast<size_t>(number)];
-    storage.creator = static_cast<int32_t>(ops.size());
-    storage.uninitialised = makes_uninitialised(schema.name());
-    if (storage.uninitialised && storage.bytes > 0) {
-      std::memset(tensor.storage().mutable_data(), kUnwritten, static_cast<size_t>(storage.bytes));
-    }
-    seen.creates.push_back(number);
-    seen.created.push_back(make_view(tensor, static_cast<StorageId>(number)));
-    seen.call.results.push_back(place);
   });
 }
 
-// Which request became which result; the others are scratch, laid out in the op's workspace by
-// first fit.
-void Recorder::take_requests(SeenOp& seen) {
-  struct Scratch {
-    void* address;
-    int64_t begin, end;
-  };
-  std::vector<Scratch> live;
-  std::unordered_map<void*, int32_t> result_at;  // the last request at an address is the result's
-  for (size_t i = 0; i < seen.creates.size(); ++i) {
-    const auto impl = storages[static_cast<size_t>(seen.creates[i])].impl.lock();
-    if (impl != nullptr && impl->nbytes() > 0) {
-      result_at.emplace(impl->mutable_data(), static_cast<int32_t>(i));
+void Recorder::stop_watching() {
+  for (const SeenStorage& storage : trace.storages) {
+    if (const auto impl = storage.impl.lock(); impl != nullptr && options_.follows) {
+      unwatch(*impl);
     }
-  }
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const Request& request = requests_[i];
-    if (request.frees) {
-      std::erase_if(live, [&](const Scratch& each) { return each.address == request.address; });
-      continue;
-    }
-    const bool freed = std::any_of(requests_.begin() + static_cast<ptrdiff_t>(i), requests_.end(),
-                                   [&](const Request& later) {
-                                     return later.frees && later.address == request.address;
-                                   });
-    Allocation allocation{.bytes = request.bytes};
-    const auto result = result_at.find(request.address);
-    if (!freed && result != result_at.end()) {
-      allocation.result = result->second;
-    } else if (freed) {
-      const int64_t bytes = (request.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-      int64_t offset = 0;
-      std::ranges::sort(live, {}, &Scratch::begin);
-      for (const Scratch& each : live) {
-        if (each.begin - offset >= bytes) {
-          break;
-        }
-        offset = std::max(offset, each.end);
-      }
-      live.push_back({request.address, offset, offset + bytes});
-      allocation.workspace_offset = offset;
-      seen.workspace_bytes = std::max(seen.workspace_bytes, offset + bytes);
-    }  // else it is kept by something like a cache, and not ours to place
-    seen.call.allocations.push_back(allocation);
   }
 }
+
+void Recorder::bytes_wanted(const c10::StorageImpl& storage) {
+  const auto known = number_of_.find(&storage);
+  // What empty() made is looked at when an op first uses it.
+  if (known != number_of_.end() && !trace[known->second].uninitialised) {
+    host_accessed(known->second);
+  }
+}
+
+// --- memory --------------------------------------------------------------------------------------
 
 void Recorder::allocated(void* address, size_t bytes) {
   requests_.push_back({address, static_cast<int64_t>(bytes), false});
   live_[address] = static_cast<int64_t>(bytes);
   live_bytes_ += static_cast<int64_t>(bytes);
-  peak_bytes = std::max(peak_bytes, live_bytes_);
+  peak_bytes_ = std::max(peak_bytes_, live_bytes_);
 }
 
 void Recorder::freed(void* address) {
@@ -400,79 +608,77 @@ void Recorder::freed(void* address) {
   }
 }
 
-void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                         torch::jit::Stack& stack) {
-  SeenOp seen{.call = {.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()},
-              .phase = phase_, .scope = layer()};
-  const std::string& name = op.schema().name();
-  const Values arguments = top(stack, op.schema().arguments().size());
-  if (op.hasTag(at::Tag::data_dependent_output) ||
-      (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_with_numbers(op, arguments))) {
-    throw Error(concat("[capture] ", name, in_layer(seen.scope),
-                       op.hasTag(at::Tag::dynamic_output_shape)
-                           ? " makes a tensor whose shape depends on values"
-                           : " reads a value on the host",
-                       "; a recorded step must compute the same ops for every batch: move it out of "
-                       "the loss function or express it with tensors"));
-  }
-  WrittenTensors written;
-  std::vector<std::pair<at::Tensor, uint64_t>> digests;
-  const bool changes_view = op.hasTag(at::Tag::inplace_view);  // unsqueeze_: a view like any other
-  if (!changes_view) {
-    take_arguments(seen, stack);
-  }
-  seen.random = traits_of(op).random;
-  seen.once = !name.starts_with("aten::") && !(seen.updates.empty() && seen.effects.empty());
-  if (seen.random) {
-    save_generator(seen, stack);
-  }
-  visit_tensors(arguments, [&](const at::Tensor& tensor, TensorPlace place) {
-    if (std::ranges::find(traits_of(op).written, place.position) != traits_of(op).written.end()) {
-      written.add(tensor);
-    }
-    if (checks_.mutation && !changes_view) {
-      digests.emplace_back(tensor, digest(tensor));
-    }
-  });
-  const std::vector<c10::IValue> kept =
-      checks_.reuse ? arguments.vec() : std::vector<c10::IValue>();
-  requests_.clear();
-  run_op(op, keys, stack);
-  if (!written.in_place()) {
-    throw Error(concat("[capture] ", name, in_layer(seen.scope),
-                       " gives a tensor another size or storage; expected ops that write into the "
-                       "bytes they find, or make a new tensor"));
-  }
-  if (changes_view) {
-    return;
-  }
-  for (const auto& [tensor, before] : digests) {
-    const auto number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
-    const bool declared = std::ranges::find(seen.updates, number) != seen.updates.end() ||
-                          std::ranges::find(seen.effects, number) != seen.effects.end();
-    if (!declared && digest(tensor) != before) {
-      throw Error(concat("[capture] ", name, in_layer(seen.scope),
-                         " changes an argument that its schema calls read-only; add it to "
-                         "op_traits.cc"));
+// --- the end -------------------------------------------------------------------------------------
+
+void Recorder::finish() {
+  check_generators();
+  // The host may have changed what the step wrote, after the last op that used it.
+  for (size_t i = 0; options_.follows && i < trace.storages.size(); ++i) {
+    const auto number = static_cast<StorageNumber>(i);
+    const SeenStorage& storage = trace.storages[i];
+    const auto impl = storage.impl.lock();
+    if (storage.external && storage.external->written && !storage.borrowed && digest_[i] &&
+        impl != nullptr && number_of_.at(impl.get()) == number && *digest_[i] != digest_of(number)) {
+      repeatable_ = false;
+      host_accessed(number);
     }
   }
-  take_results(seen, stack);
-  const bool does_something = !seen.creates.empty() || !seen.updates.empty() ||
-                              !seen.effects.empty() || seen.random || seen.once;
-  if (does_something) {  // not a view
-    take_requests(seen);
-    if (checks_.reuse) {
-      check_reuse(seen, storages, kept, top(stack, op.schema().returns().size()));
+  trace.eager_peak_bytes = peak_bytes_;
+  stop_watching();
+  for (size_t i = 0; i < trace.storages.size(); ++i) {
+    SeenStorage& storage = trace.storages[i];
+    if (storage.external) {
+      const bool made_by_the_step = storage.creator >= 0 || storage.before_host_write;
+      trace.eager_peak_bytes += made_by_the_step ? 0 : storage.bytes;
+    } else if (auto impl = storage.impl.lock(); impl != nullptr && !storage.host_writes_later) {
+      storage.output = true;
+      held[i] = c10::Storage(std::move(impl));
     }
-    ops.push_back(std::move(seen));
+  }
+}
+
+void Recorder::put_back() {
+  if (!is_back_) {
+    swap_contents();
+    is_back_ = true;
+  }
+}
+
+void Recorder::put_forward() {
+  if (is_back_) {
+    swap_contents();
+    is_back_ = false;
+  }
+}
+
+void Recorder::swap_contents() {
+  for (size_t i = 0; i < trace.storages.size(); ++i) {
+    if (before_[i].defined()) {
+      auto* current = static_cast<char*>(held[i].mutable_data()) + trace.storages[i].base_bytes;
+      auto* other = static_cast<char*>(before_[i].mutable_data_ptr());
+      std::swap_ranges(current, current + trace.storages[i].bytes, other);
+    }
+  }
+  for (auto& [generator, state] : generators_) {
+    const std::lock_guard lock(generator.mutex());
+    const GeneratorState current = GeneratorState::of(generator);
+    state.restore(generator);
+    state = current;
+  }
+}
+
+void Recorder::put_back_unless_kept() {
+  stop_watching();
+  if (!kept_) {
+    put_back();
   }
 }
 
 void Recorder::check_nothing_left() const {
-  for (const SeenStorage& storage : storages) {
+  for (const SeenStorage& storage : trace.storages) {
     if (!storage.external && storage.impl.use_count() > 0) {
-      const SeenOp& creator = ops[static_cast<size_t>(storage.creator)];
-      throw Error(concat("[capture] a result of ", creator.call.op.schema().name(),
+      const SeenOp& creator = trace.ops[static_cast<size_t>(storage.creator)];
+      throw Error(concat("[", options_.verb, "] a result of ", creator.op.schema().name(),
                          in_layer(creator.scope), " (", storage.bytes,
                          " bytes) is still held after the step; a recorded step would not renew it: "
                          "keep nothing but the loss"));

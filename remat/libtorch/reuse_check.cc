@@ -6,6 +6,7 @@
 
 #include "remat/core/error.h"
 #include "remat/libtorch/arena.h"
+#include "remat/libtorch/intercept.h"
 #include "remat/libtorch/op_traits.h"
 #include "remat/libtorch/reuse.h"
 #include "remat/libtorch/tensor_view.h"
@@ -27,16 +28,9 @@ class OneAnswer final : public AllocationListener {
   size_t seen_ = 0;
 };
 
-const c10::Storage& storage_at(c10::ArrayRef<c10::IValue> values, TensorPlace place) {
-  const c10::IValue& value = values[static_cast<size_t>(place.position)];
-  return place.element < 0
-             ? value.toTensor().storage()
-             : value.toListRef()[static_cast<size_t>(place.element)].toTensor().storage();
-}
-
 // Which request of the op its created storage `result` answers to.
 size_t request_of(const SeenOp& op, size_t result) {
-  const auto& requests = op.call.allocations;
+  const auto& requests = op.allocations;
   const auto found =
       std::ranges::find(requests, static_cast<int32_t>(result), &Allocation::result);
   return static_cast<size_t>(found - requests.begin());
@@ -49,22 +43,21 @@ torch::jit::Stack run_over_source(const SeenOp& op, c10::ArrayRef<c10::IValue> a
   for (c10::IValue& value : stack) {
     map_tensors(value, [&](const at::Tensor& tensor) {
       return tensor.storage().unsafeGetStorageImpl() == source
-                 ? make_tensor(make_view(tensor, StorageId{}), place)
+                 ? make_tensor(window_of(tensor), place)
                  : tensor;
     });
   }
   OneAnswer answer(request_of(op, result), place.mutable_data());
   const ListenGuard listen(&answer);
-  run_op(op.call.op, op.call.keys, stack);
+  run_op(op.op, op.keys, stack);
   return stack;
 }
 
 }  // namespace
 
-void check_reuse(const SeenOp& op, const std::vector<SeenStorage>& storages,
-                 c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<c10::IValue> results) {
-  for (const auto& [result, source] : reuse_pairs(op, storages)) {
-    const SeenStorage& original = storages[static_cast<size_t>(source)];
+void check_reuse(const SeenOp& op, const Trace& trace, Values arguments, Values results) {
+  for (const auto& [result, source] : reuse_pairs(op, trace)) {
+    const SeenStorage& original = trace[source];
     const auto impl = original.impl.lock();
     const auto created = static_cast<size_t>(std::ranges::find(op.creates, result) - op.creates.begin());
     Arena arena(cpu_device(), original.bytes);  // memory that the allocator does not free
@@ -72,11 +65,11 @@ void check_reuse(const SeenOp& op, const std::vector<SeenStorage>& storages,
     const torch::jit::Stack again =
         run_over_source(op, arguments, impl.get(), borrow(arena.at(0), original.bytes), created);
     for (size_t i = 0; i < op.creates.size(); ++i) {
-      const c10::Storage& expected = storage_at(results, op.call.results[i]);
-      const c10::Storage& found = storage_at(again, op.call.results[i]);
+      const c10::Storage& expected = tensor_at(results, op.created[i].place).storage();
+      const c10::Storage& found = tensor_at(again, op.created[i].place).storage();
       const bool in_place = i != created || found.data() == arena.at(0);
       if (!in_place || std::memcmp(found.data(), expected.data(), expected.nbytes()) != 0) {
-        throw Error(concat("[capture] ", op.call.op.schema().name(), in_layer(op.scope),
+        throw Error(concat("[capture] ", op.op.schema().name(), in_layer(op.scope),
                            in_place ? " computes something else" : " asks for memory differently",
                            " when its result takes the place of an input; correct reuse.cc"));
       }

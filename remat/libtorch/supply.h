@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 
 #include "remat/libtorch/allocator.h"
 #include "remat/libtorch/execute.h"
@@ -23,6 +24,7 @@ class Supply final : public AllocationListener {
  public:
   void start_step(int64_t external_bytes) {
     counts = {};
+    outside_.clear();
     resident_bytes_ = external_bytes;
     add(0);
   }
@@ -59,13 +61,24 @@ class Supply final : public AllocationListener {
     add(request.resident_bytes);
     return request.address;
   }
-  void allocated(void*, size_t bytes) override {
+  // What LibTorch's own allocator had to answer while an op ran counts for as long as it lives.
+  void allocated(void* address, size_t bytes) override {
     if (running_) {
       ++counts.outside_allocations;
       counts.outside_bytes += static_cast<int64_t>(bytes);
+      outside_.emplace(address, static_cast<int64_t>(bytes));
+      add(static_cast<int64_t>(bytes));
     }
   }
-  void freed(void*) override {}
+  void freed(void* address) override {
+    if (outside_.empty()) {
+      return;
+    }
+    if (const auto found = outside_.find(address); found != outside_.end()) {
+      add(-found->second);
+      outside_.erase(found);
+    }
+  }
 
   StepCounts counts;
 
@@ -75,6 +88,7 @@ class Supply final : public AllocationListener {
   int64_t workspace_bytes_ = 0;                // of the op that runs ...
   int64_t resident_workspace_bytes_ = 0;       // ... once it asked for some
   int64_t resident_bytes_ = 0;
+  std::unordered_map<void*, int64_t> outside_;  // of this step, still alive
 };
 
 }  // namespace remat::detail

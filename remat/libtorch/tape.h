@@ -19,15 +19,20 @@ namespace remat {
 
 using Batch = std::vector<at::Tensor>;
 
-// A tensor of the step, as a window onto a storage of the graph. Views need no op of their own: a
-// step is run again by looking at the same bytes through the same windows.
-struct TensorView {
-  StorageId storage{};
+// How a tensor looks at the bytes of its storage.
+struct Window {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::DimVector sizes;
   c10::DimVector strides;
   int64_t offset = 0;           // in elements
   bool wrapped_number = false;  // made from a C++ number: weaker in type promotion
+  bool operator==(const Window&) const = default;
+};
+
+// A tensor of the step, as a window onto a storage of the graph. Views need no op of their own: a
+// step is run again by looking at the same bytes through the same windows.
+struct TensorView : Window {
+  StorageId storage{};
   bool operator==(const TensorView&) const = default;
 };
 
@@ -74,14 +79,13 @@ struct ExternalSource {
     batch,     // those of the batch's tensor `position`
     constant,  // those of `tensor`, made anew by every call of the function, with equal contents
     backup,    // copies of the externals that the step writes, to put back after a failure
+    token,     // no bytes: says what must come before what
   };
   Kind kind = Kind::tensor;
   at::Tensor tensor = {};
   int32_t position = -1;
-  bool written = false;  // by the step
-
-  // A failed step must put it back. Gradients are not: backward too leaves them half added.
-  bool backed_up() const { return written && (kind == Kind::tensor || kind == Kind::batch); }
+  bool written = false;    // by the step
+  bool backed_up = false;  // a failed step must put it back
 };
 
 // A captured step: the graph, and for each of its ops and externals what core does not know.

@@ -2,7 +2,10 @@
 #include "remat/libtorch/tensor_view.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
+
+#include <cstring>
 
 #include "remat/core/error.h"
 
@@ -23,24 +26,44 @@ void require_plain(const at::Tensor& tensor, const std::string& what) {
   }
 }
 
-TensorView make_view(const at::Tensor& tensor, StorageId storage) {
-  return {.storage = storage,
-          .dtype = tensor.scalar_type(),
+Window window_of(const at::Tensor& tensor) {
+  return {.dtype = tensor.scalar_type(),
           .sizes = c10::DimVector(tensor.sizes()),
           .strides = c10::DimVector(tensor.strides()),
           .offset = tensor.storage_offset(),
           .wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number()};
 }
 
-at::Tensor make_tensor(const TensorView& view, const c10::Storage& storage) {
+TensorView make_view(const at::Tensor& tensor, StorageId storage) {
+  TensorView view;
+  static_cast<Window&>(view) = window_of(tensor);
+  view.storage = storage;
+  return view;
+}
+
+bool same_shape(const at::Tensor& tensor, const Window& window) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return tensor.scalar_type() == window.dtype && impl->sizes() == window.sizes &&
+         impl->strides() == window.strides && impl->is_wrapped_number() == window.wrapped_number;
+}
+
+at::Tensor make_tensor(const Window& window, const c10::Storage& storage) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(view.dtype));
+      c10::scalarTypeToTypeMeta(window.dtype));
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(view.sizes, view.strides, view.offset);
-  if (view.wrapped_number) {
+  impl->set_sizes_and_strides(window.sizes, window.strides, window.offset);
+  if (window.wrapped_number) {
     impl->set_wrapped_number(true);
   }
+  return tensor;
+}
+
+at::Tensor make_alias(const Window& window, const c10::Storage& storage,
+                      c10::DispatchKeySet keys) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(window.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, window.offset);
   return tensor;
 }
 
@@ -48,6 +71,19 @@ c10::Storage borrow(void* bytes, int64_t count) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(count),
       c10::DataPtr(bytes, c10::Device(c10::kCPU)), nullptr, /*resizable=*/false));
+}
+
+c10::Storage copy_storage(const void* bytes, int64_t base_bytes, int64_t count) {
+  c10::DataPtr own = c10::GetCPUAllocator()->allocate(static_cast<size_t>(count));
+  auto* const begin = static_cast<char*>(own.get());
+  if (count > 0) {
+    std::memcpy(begin, static_cast<const char*>(bytes) + base_bytes, static_cast<size_t>(count));
+  }
+  const c10::DeleterFnPtr release = own.get_deleter();
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(base_bytes + count),
+      c10::DataPtr(begin - base_bytes, own.release_context(), release, c10::Device(c10::kCPU)),
+      nullptr, /*resizable=*/false));
 }
 
 int64_t span_bytes(const at::Tensor& tensor) {

@@ -12,13 +12,24 @@ namespace remat::detail {
 // nothing lazy about it (conjugation, negation, zero tensors).
 void require_plain(const at::Tensor& tensor, const std::string& what);
 
+Window window_of(const at::Tensor& tensor);
 TensorView make_view(const at::Tensor& tensor, StorageId storage);
 
-// The view's tensor over the given bytes. It has no history and must be used below autograd.
-at::Tensor make_tensor(const TensorView& view, const c10::Storage& storage);
+// Whether the tensor looks at its storage through this window, apart from the offset.
+bool same_shape(const at::Tensor& tensor, const Window& window);
+
+// The window's tensor over the given bytes. It has no history and must be used below autograd.
+at::Tensor make_tensor(const Window& window, const c10::Storage& storage);
+
+// The same as a view of a tensor with these keys: it is an inference tensor if that is one.
+at::Tensor make_alias(const Window& window, const c10::Storage& storage, c10::DispatchKeySet keys);
 
 // Bytes that somebody else owns, as a storage.
 c10::Storage borrow(void* bytes, int64_t count);
+
+// A storage with a copy of another's `count` bytes from `base_bytes` on, at the same offsets; what lies
+// before them must not be touched.
+c10::Storage copy_storage(const void* bytes, int64_t base_bytes, int64_t count);
 
 // How many bytes lie between the tensor's first element and the end of its last.
 int64_t span_bytes(const at::Tensor& tensor);

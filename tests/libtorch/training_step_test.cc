@@ -95,7 +95,7 @@ TEST(TrainingStep, AddsToGradientsThatExist) {
   TrainingStep step = make_step(problem, options);
   EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
   ASSERT_EQ(notices.size(), 1u);
-  EXPECT_NE(notices[0].find("other gradients exist"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("another course than before"), std::string::npos) << notices[0];
   EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
   EXPECT_EQ(notices.size(), 1u);
 }
@@ -153,7 +153,8 @@ TEST(TrainingStep, MeasuresAgainForAnotherNumberOfThreads) {
   at::set_num_threads(before);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0],
-            "the step is captured and measured again: it ran with 1 threads, now with 2");
+            "the step took another course than before, which was recorded: it ran with 1 threads, "
+            "now with 2");
 }
 
 TEST(TrainingStep, FollowsWhatTheUserSwitches) {
@@ -183,28 +184,58 @@ TEST(TrainingStep, FollowsWhatTheUserSwitches) {
   plain_and_ours("no autocast");
 }
 
-TEST(TrainingStep, RefusesOtherShapesWhateverElseChanged) {
-  const Problem problem = perceptron();
-  TrainingStep step = make_step(problem);
-  step(problem.batches[0]);
-  const Batch shorter = {torch::randn({4, 6}), torch::randint(3, {4}, at::kLong)};
-  EXPECT_THROW(step(shorter), Error);
-  for (const Tensor& parameter : problem.parameters) {
-    Tensor(parameter).mutable_grad() = Tensor();
+TEST(TrainingStep, OtherShapesAreOtherVariants) {
+  Problem problem = perceptron();
+  for (const int64_t size : {4, 8, 4, 2, 8}) {
+    problem.batches.push_back({torch::randn({size, 6}), torch::randint(3, {size}, at::kLong)});
   }
-  EXPECT_THROW(step(shorter), Error);
-  step(problem.batches[1]);
+  const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
+  TrainingStep step = make_step(problem);
+  EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
+  const StepReport report = step.report();
+  EXPECT_EQ(report.variants, 3);
+  EXPECT_EQ(report.plain_steps, 3);
+  EXPECT_EQ(report.planned_steps, 5);
+}
+
+TEST(TrainingStep, RepeatsWithoutTheFunctionWhereAskedTo) {
+  Problem problem = perceptron(5, 0.5);
+  for (int i = 0; i < 4; ++i) {
+    problem.batches.push_back({torch::randn({8, 6}), torch::randint(3, {8}, at::kLong)});
+  }
+  torch::manual_seed(9);
+  const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
+  for (const auto& [follow, expected] : {std::pair(0, 2), std::pair(4, 5), std::pair(100, 7)}) {
+    int calls = 0;
+    TrainingStepOptions options = quick();
+    options.follow = follow;
+    TrainingStep step(
+        [&](const Batch& batch) {
+          ++calls;
+          return problem.loss(batch);
+        },
+        problem.parameters, problem.buffers, options);
+    torch::manual_seed(9);
+    EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain)) << follow;
+    EXPECT_EQ(calls, expected) << follow;
+    if (follow < 7) {
+      EXPECT_THROW(step({torch::randn({4, 6}), torch::randint(3, {4}, at::kLong)}), Error);
+    }
+  }
 }
 
 TEST(TrainingStep, FailedStepIsFollowedByGoodOnes) {
   const Problem problem = perceptron(5, 0.5);
   const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
   TrainingStep step = make_step(problem);
-  const auto failing_first = [&](const Batch& batch) {
-    EXPECT_THROW(step({batch[0], torch::full({8}, 3)}), std::exception);
+  int calls = 0;
+  const auto failing = [&](const Batch& batch) {
+    if (calls++ > 0) {  // the first runs plainly
+      EXPECT_THROW(step({batch[0], torch::full({8}, 3)}), std::exception);
+    }
     return step(batch);
   };
-  EXPECT_TRUE(same_bits(train(problem, failing_first), plain));
+  EXPECT_TRUE(same_bits(train(problem, failing), plain));
 }
 
 TEST(TrainingStep, ResultsStayValid) {

@@ -19,11 +19,11 @@ const Item* any(const std::vector<Item>& items, Random& random) {
   return &items[static_cast<size_t>(draw(random, 0, static_cast<int64_t>(items.size()) - 1))];
 }
 
-bool executes(const Step& step) { return step.kind != StepKind::free; }
+bool executes(const ScheduleStep& step) { return step.kind != StepKind::free; }
 
 // Positions of the steps for which `wanted(step, position)` holds.
 std::vector<size_t> steps_where(const Schedule& schedule,
-                                const std::function<bool(const Step&, size_t)>& wanted) {
+                                const std::function<bool(const ScheduleStep&, size_t)>& wanted) {
   std::vector<size_t> found;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     if (wanted(schedule.steps[i], i)) found.push_back(i);
@@ -32,18 +32,18 @@ std::vector<size_t> steps_where(const Schedule& schedule,
 }
 
 std::vector<size_t> steps_of(const Schedule& schedule, StepKind kind) {
-  return steps_where(schedule, [=](const Step& step, size_t) { return step.kind == kind; });
+  return steps_where(schedule, [=](const ScheduleStep& step, size_t) { return step.kind == kind; });
 }
 
 void erase_step(Schedule& schedule, size_t at) {
   schedule.steps.erase(schedule.steps.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-void insert_step(Schedule& schedule, size_t at, const Step& step) {
+void insert_step(Schedule& schedule, size_t at, const ScheduleStep& step) {
   schedule.steps.insert(schedule.steps.begin() + static_cast<std::ptrdiff_t>(at), step);
 }
 
-Step free_of(InstanceId id) {
+ScheduleStep free_of(InstanceId id) {
   return {.kind = StepKind::free, .op = {}, .first_operand = 0, .instance = id};
 }
 
@@ -51,12 +51,12 @@ bool holds(std::span<const InstanceId> ids, InstanceId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-bool takes_input(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id) {
+bool takes_input(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id) {
   return executes(step) &&
          (holds(schedule.reads(graph, step), id) || holds(schedule.updates(graph, step), id));
 }
 
-bool writes(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id) {
+bool writes(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id) {
   return executes(step) &&
          (holds(schedule.creates(graph, step), id) || holds(schedule.updates(graph, step), id));
 }
@@ -91,7 +91,7 @@ Maybe drop_run(const Graph&, const Schedule& schedule, Random& random) {
 
 // What it creates is freed, taken or an output; what it updates must be needed for this to matter.
 Maybe drop_recompute(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto matters = [&](const Step& step, size_t position) {
+  const auto matters = [&](const ScheduleStep& step, size_t position) {
     if (step.kind != StepKind::recompute) return false;
     if (!schedule.creates(graph, step).empty()) return true;
     const auto updated = schedule.updates(graph, step);
@@ -110,7 +110,7 @@ Maybe free_too_early(const Graph& graph, const Schedule& schedule, Random& rando
   const std::vector<size_t> frees = steps_of(schedule, StepKind::free);
   const size_t* at = any(frees, random);
   if (at == nullptr) return std::nullopt;
-  const Step step = schedule.steps[*at];
+  const ScheduleStep step = schedule.steps[*at];
   size_t last_use = *at;
   while (!takes_input(graph, schedule, schedule.steps[last_use], step.instance) &&
          !writes(graph, schedule, schedule.steps[last_use], step.instance)) {
@@ -162,7 +162,7 @@ Maybe swap_dependent(const Graph& graph, const Schedule& schedule, Random& rando
   for (size_t writer = 0; writer < schedule.steps.size(); ++writer) {
     if (!executes(schedule.steps[writer])) continue;
     for (size_t reader = writer + 1; reader < schedule.steps.size(); ++reader) {
-      const Step& step = schedule.steps[reader];
+      const ScheduleStep& step = schedule.steps[reader];
       if (!executes(step)) continue;
       for (const auto& ids : {schedule.reads(graph, step), schedule.updates(graph, step)}) {
         const bool depends = std::any_of(ids.begin(), ids.end(), [&](InstanceId id) {
@@ -189,21 +189,21 @@ Maybe swap_runs(const Schedule& schedule, const std::vector<size_t>& runs, Rando
 }
 
 Maybe swap_random(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && graph.op(step.op).random;
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
 }
 
 Maybe swap_once(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && graph.op(step.op).once;
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
 }
 
 Maybe swap_effects(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && !graph.op(step.op).effects.empty();
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
@@ -229,7 +229,7 @@ std::vector<Rebinding> wrong_copies(const Graph& graph, const Schedule& schedule
   std::vector<Rebinding> found;
   std::vector<int> version(schedule.instances.size(), 0);
   std::vector<bool> here(schedule.instances.size(), false);
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (!executes(step)) {
       here[index(step.instance)] = false;
       continue;
@@ -278,7 +278,7 @@ Maybe bind_other_storage(const Graph&, const Schedule& schedule, Random& random)
 // A recompute that writes into the place of its run instead of a fresh instance.
 Maybe create_twice(const Graph& graph, const Schedule& schedule, Random& random) {
   std::vector<Rebinding> candidates;
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (step.kind != StepKind::recompute) continue;
     const Op& op = graph.op(step.op);
     const size_t first =
@@ -314,7 +314,7 @@ Maybe recompute_as_run(const Graph&, const Schedule& schedule, Random& random) {
 
 // A BatchNorm that moves its running statistics a second time.
 Maybe effect_twice(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::recompute && !graph.op(step.op).effects.empty();
   };
   return change_kind(schedule, steps_where(schedule, wanted), StepKind::run, random);
@@ -322,7 +322,7 @@ Maybe effect_twice(const Graph& graph, const Schedule& schedule, Random& random)
 
 // A dropout that draws from the generator a second time.
 Maybe draw_twice(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::recompute && graph.op(step.op).random;
   };
   return change_kind(schedule, steps_where(schedule, wanted), StepKind::run, random);
@@ -330,17 +330,17 @@ Maybe draw_twice(const Graph& graph, const Schedule& schedule, Random& random) {
 
 // Right after the run, where its inputs may still be there, into fresh instances.
 Maybe rerun_once(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && !graph.rerunnable(step.op);
   };
   const std::vector<size_t> candidates = steps_where(schedule, wanted);
   const size_t* at = any(candidates, random);
   if (at == nullptr) return std::nullopt;
   Schedule wrong = schedule;
-  Step again = schedule.steps[*at];
+  ScheduleStep again = schedule.steps[*at];
   again.kind = StepKind::recompute;
   again.first_operand = static_cast<int32_t>(wrong.operands.size());
-  const Step& first = schedule.steps[*at];
+  const ScheduleStep& first = schedule.steps[*at];
   for (const auto& ids : {schedule.reads(graph, first), schedule.updates(graph, first)}) {
     wrong.operands.insert(wrong.operands.end(), ids.begin(), ids.end());
   }
@@ -366,7 +366,7 @@ std::vector<Place> places(
     const std::function<bool(const Op&, size_t position, const Place&)>& wanted) {
   std::vector<Place> found;
   for (size_t position = 0; position < schedule.steps.size(); ++position) {
-    const Step& step = schedule.steps[position];
+    const ScheduleStep& step = schedule.steps[position];
     if (!executes(step)) continue;
     for (const InstanceId result : schedule.creates(graph, step)) {
       for (const InstanceId source : schedule.reads(graph, step)) {
@@ -429,7 +429,7 @@ Maybe recompute_before_run(const Graph&, const Schedule& schedule, Random& rando
   const std::vector<size_t> recomputes = steps_of(schedule, StepKind::recompute);
   const size_t* at = any(recomputes, random);
   if (at == nullptr) return std::nullopt;
-  const Step again = schedule.steps[*at];
+  const ScheduleStep again = schedule.steps[*at];
   size_t run = 0;
   while (schedule.steps[run].kind != StepKind::run || schedule.steps[run].op != again.op) ++run;
   Schedule wrong = schedule;
