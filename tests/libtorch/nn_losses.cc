@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/libtorch/nn_modules.h"
+
+namespace remat::testing {
+namespace {
+
+namespace nn = torch::nn;
+using at::Tensor;
+
+constexpr int64_t kRows = 6, kClasses = 4;
+
+using Target = std::function<Tensor()>;
+
+Tensor any_number() { return torch::randn({kRows, kClasses}); }
+Tensor probability() { return torch::rand({kRows, kClasses}); }
+Tensor distribution() { return torch::rand({kRows, kClasses}).softmax(1); }
+Tensor one_or_minus_one() { return torch::randint(2, {kRows, kClasses}).mul(2).sub(1); }
+Tensor sign_of_each_row() { return torch::randint(2, {kRows}).mul(2).sub(1); }
+Tensor class_of_each_row() { return torch::randint(kClasses, {kRows}, at::kLong); }
+Tensor classes_of_each_row() {
+  return torch::tensor({{1, 0, -1, 0}, {2, -1, 0, 0}, {0, 1, 2, -1}}).repeat({2, 1});
+}
+
+// A loss of rows of numbers against a target.
+template <typename Make>
+ProgramCase loss(const std::string& name, Make make, Target target) {
+  return module_case(
+      name, make, [=] { return Batch{any_number(), target()}; },
+      [](auto& impl, const Tensor& input, const Batch& batch) {
+        return impl.forward(input, batch[1]);
+      });
+}
+
+// The same, where numbers must be probabilities or their logarithms.
+template <typename Make>
+ProgramCase loss_of_probabilities(const std::string& name, Make make, Target target) {
+  return module_case(
+      name, make, [=] { return Batch{any_number(), target()}; },
+      [](auto& impl, const Tensor& input, const Batch& batch) {
+        return impl.forward(input.sigmoid(), batch[1]);
+      });
+}
+
+template <typename Make>
+ProgramCase loss_of_logarithms(const std::string& name, Make make, Target target) {
+  return module_case(
+      name, make, [=] { return Batch{any_number(), target()}; },
+      [](auto& impl, const Tensor& input, const Batch& batch) {
+        return impl.forward(input.log_softmax(1), batch[1]);
+      });
+}
+
+// A loss of two inputs and a target.
+template <typename Make>
+ProgramCase loss_of_two(const std::string& name, Make make, const Sizes& sizes, Target target) {
+  return module_case(
+      name, make, [=] { return Batch{torch::randn(sizes), torch::randn(sizes), target()}; },
+      [](auto& impl, const Tensor& input, const Batch& batch) {
+        return impl.forward(input, batch[1], batch[2]);
+      });
+}
+
+}  // namespace
+
+std::vector<ProgramCase> loss_modules() {
+  const Sizes rows = {kRows, kClasses};
+  return {
+      loss(
+          "L1Loss", [] { return nn::L1Loss(); }, any_number),
+      loss(
+          "MSELoss", [] { return nn::MSELoss(); }, any_number),
+      loss(
+          "MSELossOfEach", [] { return nn::MSELoss(nn::MSELossOptions(torch::kNone)); },
+          any_number),
+      loss_of_logarithms(
+          "KLDivLoss", [] { return nn::KLDivLoss(nn::KLDivLossOptions(torch::kBatchMean)); },
+          distribution),
+      loss_of_probabilities(
+          "BCELoss", [] { return nn::BCELoss(); }, probability),
+      loss(
+          "BCEWithLogitsLoss",
+          [] {
+            return nn::BCEWithLogitsLoss(
+                nn::BCEWithLogitsLossOptions().pos_weight(torch::full({kClasses}, 2.0)));
+          },
+          probability),
+      loss(
+          "HingeEmbeddingLoss", [] { return nn::HingeEmbeddingLoss(); }, one_or_minus_one),
+      loss(
+          "MultiMarginLoss", [] { return nn::MultiMarginLoss(); }, class_of_each_row),
+      loss(
+          "MultiLabelMarginLoss", [] { return nn::MultiLabelMarginLoss(); }, classes_of_each_row),
+      loss(
+          "SoftMarginLoss", [] { return nn::SoftMarginLoss(); }, one_or_minus_one),
+      loss(
+          "MultiLabelSoftMarginLoss", [] { return nn::MultiLabelSoftMarginLoss(); },
+          [] { return torch::randint(2, {kRows, kClasses}).to(at::kFloat); }),
+      loss(
+          "SmoothL1Loss", [] { return nn::SmoothL1Loss(); }, any_number),
+      loss(
+          "HuberLoss", [] { return nn::HuberLoss(nn::HuberLossOptions().delta(0.5)); }, any_number),
+      loss(
+          "PoissonNLLLoss",
+          [] { return nn::PoissonNLLLoss(nn::PoissonNLLLossOptions().full(true)); },
+          [] { return torch::randint(5, {kRows, kClasses}).to(at::kFloat); }),
+      loss(
+          "CrossEntropyLoss", [] { return nn::CrossEntropyLoss(); }, class_of_each_row),
+      loss(
+          "CrossEntropyLossSmoothed",
+          [] {
+            return nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().label_smoothing(0.1).weight(
+                torch::tensor({1.0, 2.0, 0.5, 1.0}).to(at::kFloat)));
+          },
+          class_of_each_row),
+      loss(
+          "CrossEntropyLossOfProbabilities", [] { return nn::CrossEntropyLoss(); }, distribution),
+      loss_of_logarithms(
+          "NLLLoss", [] { return nn::NLLLoss(nn::NLLLossOptions().ignore_index(1)); },
+          class_of_each_row),
+      loss_of_two(
+          "CosineEmbeddingLoss", [] { return nn::CosineEmbeddingLoss(); }, rows, sign_of_each_row),
+      loss_of_two(
+          "MarginRankingLoss", [] { return nn::MarginRankingLoss(); }, {kRows}, sign_of_each_row),
+      loss_of_two(
+          "TripletMarginLoss", [] { return nn::TripletMarginLoss(); }, rows, any_number),
+      loss_of_two(
+          "TripletMarginWithDistanceLoss", [] { return nn::TripletMarginWithDistanceLoss(); }, rows,
+          any_number),
+      module_case(
+          "CTCLoss", [] { return nn::CTCLoss(); },
+          [] {
+            return Batch{torch::randn({8, 3, kClasses}),
+                         torch::randint(1, kClasses, {3, 3}, at::kLong), torch::tensor({8, 7, 6}),
+                         torch::tensor({3, 2, 1})};
+          },
+          [](auto& impl, const Tensor& input, const Batch& batch) {
+            return impl.forward(input.log_softmax(2), batch[1], batch[2], batch[3]);
+          }),
+      // Rows are chosen by the cluster of their target, as many of each in every batch.
+      module_case(
+          "AdaptiveLogSoftmaxWithLoss",
+          [] {
+            return nn::AdaptiveLogSoftmaxWithLoss(
+                nn::AdaptiveLogSoftmaxWithLossOptions(8, 10, {3, 6}).div_value(2.0));
+          },
+          [] {
+            return Batch{torch::randn({5, 8}),
+                         torch::tensor({1, 4, 8, 0, 5}).index({torch::randperm(5)})};
+          },
+          [](auto& impl, const Tensor& input, const Batch& batch) {
+            return impl.forward(input, batch[1]).output;
+          }),
+  };
+}
+
+}  // namespace remat::testing
