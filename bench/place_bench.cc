@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "remat/core/packing.h"
+#include "remat/core/packing/packing.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "tests/testing/cut_rectangle.h"

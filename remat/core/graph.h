@@ -118,6 +118,9 @@ struct Graph {
   bool operator==(const Graph&) const = default;
 };
 
+// Every op once, in the order given.
+std::vector<OpId> given_order(const Graph& graph);
+
 // An op with storages by name, as GraphBuilder takes it. Every field has a default, so that
 // designated initialisers may name just those that matter.
 struct OpSpec {

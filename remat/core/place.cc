@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "remat/core/error.h"
-#include "remat/core/packing.h"
+#include "remat/core/packing/packing.h"
 
 // Two stages. First every chain of instances that take each other's place, and every workspace,
 // becomes one item of a PackingProblem whose ticks are the runs of the schedule: a free takes no

@@ -5,38 +5,25 @@
 #include <utility>
 
 #include "remat/core/error.h"
-#include "remat/core/packable.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
+#include "remat/core/strategies/packable.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
 namespace {
 
-constexpr Strategy kStrategies[] = {
-    {"keep_all", "recompute nothing: the baseline", plan_keep_all},
-    {"recompute_all", "keep only what is external: least memory, most time", plan_recompute_all},
-    {"every_k", "keep every k-th boundary, k = sqrt(n) by default (Chen et al. 2016)", plan_every_k},
-    {"selective", "keep what is expensive to make, recompute what is cheap", plan_selective},
-    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed", plan_mutwo},
-    {"chain_dp", "optimal dynamic programming over a chain of blocks (rotor, Beaumont et al. 2019)",
-     plan_chain_dp},
-    {"search", "ours: greedy by exact marginal time, then large-neighbourhood search", plan_search},
-    {"optimal", "exact for small graphs (MILP, HiGHS), with a proven bound for all", plan_optimal},
-    {"auto", "the fastest of the above that fits (default)", plan_auto},
-};
-
 std::string known_names() {
   std::string names;
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : strategies()) {
     names += (names.empty() ? "" : ", ") + std::string(strategy.name);
   }
   return names;
 }
 
 const Strategy& strategy_named(std::string_view name) {
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : strategies()) {
     if (strategy.name == name) return strategy;
   }
   throw Error(detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
@@ -104,8 +91,6 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
 
 }  // namespace
 
-std::span<const Strategy> strategies() { return kStrategies; }
-
 Plan plan(const Graph& graph, const PlanOptions& options) {
   if (options.budget_bytes < 0) {
     throw Error(detail::concat("[plan] budget_bytes is ", options.budget_bytes,
@@ -115,42 +100,13 @@ Plan plan(const Graph& graph, const PlanOptions& options) {
   return options.placed ? plan_placed(graph, options, strategy) : plan_with(strategy, graph, options);
 }
 
-std::vector<OpId> given_order(const Graph& graph) {
-  std::vector<OpId> order(graph.ops.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<OpId>(i);
-  return order;
-}
-
-std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order) {
-  std::vector<bool> seen(graph.ops.size(), false);
-  std::vector<OpId> first;
-  for (const OpId op : order) {
-    if (seen[index(op)]) continue;
-    seen[index(op)] = true;
-    first.push_back(op);
-  }
-  return first;
-}
-
-bool keeps_order(const Graph& graph, const std::vector<OpId>& order) {
-  return first_runs(graph, order) == given_order(graph);
-}
-
-Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
-               int64_t budget_bytes) {
-  const Peak peak = simulate_peak(graph, rewrite(graph, order));
-  Plan plan;
-  plan.order = std::move(order);
-  plan.strategy = strategy;
-  plan.feasible = peak.bytes <= budget_bytes;
-  plan.peak_bytes = peak.bytes;
-  plan.time_ns = peak.time_ns;
-  return plan;
-}
-
 Baseline keep_all_baseline(const Graph& graph) {
   const Peak peak = simulate_peak(graph, rewrite(graph, given_order(graph), {.reuse = false}));
   return {peak.bytes, peak.time_ns};
 }
+
+Floor floor(const Graph& graph) { return *plan_for_floor(graph).floor; }
+
+Floor floor(const Graph& graph, const Plan& plan) { return plan.floor ? *plan.floor : floor(graph); }
 
 }  // namespace remat

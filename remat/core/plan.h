@@ -101,11 +101,4 @@ Floor floor(const Graph& graph);
 // The same, without paying for it again where the plan has it.
 Floor floor(const Graph& graph, const Plan& plan);
 
-// Every op once, in the order given.
-std::vector<OpId> given_order(const Graph& graph);
-
-// Rewrites and simulates an order: fills peak, time and feasible. For strategies.
-Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
-               int64_t budget_bytes);
-
 }  // namespace remat

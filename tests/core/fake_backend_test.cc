@@ -10,6 +10,7 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/verify.h"
 #include "tests/testing/property_count.h"

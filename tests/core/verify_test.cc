@@ -14,6 +14,7 @@
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"

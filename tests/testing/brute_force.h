@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "remat/core/state_search.h"
+#include "remat/core/exact/state_search.h"
 
 namespace remat::testing {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "remat/core/packing.h"
-#include "remat/core/packing_search.h"
+#include "remat/core/packing/packing.h"
+#include "remat/core/packing/search.h"
 
 namespace remat::testing {
 

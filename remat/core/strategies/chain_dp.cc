@@ -39,12 +39,12 @@
 #include <optional>
 #include <utility>
 
+#include "remat/core/analysis/uses.h"
 #include "remat/core/error.h"
 #include "remat/core/rewrite.h"
-#include "remat/core/strategies/chain_savings.h"
-#include "remat/core/strategies/chain_table.h"
+#include "remat/core/strategies/chain/savings.h"
+#include "remat/core/strategies/chain/table.h"
 #include "remat/core/strategies/strategies.h"
-#include "remat/core/uses.h"
 
 namespace remat {
 namespace {

@@ -37,9 +37,9 @@
 #include <limits>
 #include <utility>
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/error.h"
-#include "remat/core/order_cost.h"
-#include "remat/core/recompute.h"
+#include "remat/core/order/cost.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/units.h"
 

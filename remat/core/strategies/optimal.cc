@@ -14,14 +14,14 @@
 #include <string>
 #include <utility>
 
-#include "remat/core/bound.h"
-#include "remat/core/effort.h"
 #include "remat/core/error.h"
-#include "remat/core/linear_model.h"
-#include "remat/core/order_search.h"
+#include "remat/core/exact/bound.h"
+#include "remat/core/exact/given_order_model.h"
+#include "remat/core/exact/linear_model.h"
+#include "remat/core/exact/state_search.h"
+#include "remat/core/order/search.h"
 #include "remat/core/rewrite.h"
-#include "remat/core/state_search.h"
-#include "remat/core/strategies/given_order_model.h"
+#include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/strategies/window_search.h"
 #include "remat/core/verify.h"
@@ -213,12 +213,12 @@ StateSearchResult search_all_states(const Graph& graph, const PlanOptions& optio
                         .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});
 }
 
-Plan plan_auto(const Graph& graph, const PlanOptions& options) {
+Plan plan_best(const Graph& graph, const PlanOptions& options) {
   return Optimal(graph, options).plan();
 }
 
 Plan plan_optimal(const Graph& graph, const PlanOptions& options) {
-  Plan plan = Optimal(graph, options).plan();
+  Plan plan = plan_best(graph, options);
   plan.strategy = kName;
   return plan;
 }

@@ -17,9 +17,10 @@
 #include <array>
 #include <utility>
 
-#include "remat/core/bound.h"
-#include "remat/core/low_order.h"
-#include "remat/core/order_search.h"
+#include "remat/core/exact/bound.h"
+#include "remat/core/order/low_order.h"
+#include "remat/core/order/search.h"
+#include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "remat/core/effort.h"
+#include "remat/core/exact/state_search.h"
 #include "remat/core/plan.h"
-#include "remat/core/state_search.h"
 
 namespace remat {
 
-// One function and one file for each row of the table in plan.cc; the contract is Strategy's.
+// One function and one file for each row of the table in strategies.cc; the contract is Strategy's.
 // A strategy that does not look at the budget still reports whether it meets it.
 
 Plan plan_keep_all(const Graph& graph, const PlanOptions& options);
@@ -19,6 +18,9 @@ Plan plan_search(const Graph& graph, const PlanOptions& options);
 Plan plan_optimal(const Graph& graph, const PlanOptions& options);
 Plan plan_chain_dp(const Graph& graph, const PlanOptions& options);
 Plan plan_auto(const Graph& graph, const PlanOptions& options);
+
+// What `optimal` and `auto` are: the best plan of all, under the name of the strategy that found it.
+Plan plan_best(const Graph& graph, const PlanOptions& options);
 
 // mutwo's choice is quadratic in the number of candidates; above this many ops others do without it.
 inline constexpr size_t kLargestForMutwo = 10'000;
@@ -43,6 +45,10 @@ Plan continue_search(const Graph& graph, const PlanOptions& options, std::vector
 // search_states() with the freedom that the options leave, for as many states as their share of the
 // time limit allows. Not complete where it does not apply.
 StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options);
+
+// Rewrites and simulates an order: fills peak, time and feasible.
+Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
+               int64_t budget_bytes);
 
 // Each op's first run, in the order in which they come.
 std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order);

@@ -5,11 +5,11 @@
 #include <set>
 #include <span>
 
-#include "remat/core/bound.h"
-#include "remat/core/linear_model.h"
-#include "remat/core/operands.h"
-#include "remat/core/order_cost.h"
-#include "remat/core/window_model.h"
+#include "remat/core/analysis/operands.h"
+#include "remat/core/exact/bound.h"
+#include "remat/core/exact/linear_model.h"
+#include "remat/core/exact/window_model.h"
+#include "remat/core/order/cost.h"
 
 namespace remat {
 namespace {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/strategies/packable.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "remat/core/place.h"
+#include "remat/core/rewrite.h"
+#include "remat/core/simulate.h"
+#include "remat/core/verify.h"
+#include "tests/testing/check_placement.h"
+#include "tests/testing/random_graph.h"
+
+namespace remat {
+namespace {
+
+std::vector<OpId> sorted(std::vector<OpId> order) {
+  std::ranges::sort(order);
+  return order;
+}
+
+Graph graph_of(uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  return testing::random_graph(generator, {.forward_ops = 40});
+}
+
+PlanOptions options_for(const Graph& graph) {
+  const int64_t most = keep_all_baseline(graph).peak_bytes;
+  return {.budget_bytes = (floor(graph).bytes + most) / 2, .strategy = "mutwo"};
+}
+
+TEST(Packable, AnotherOrderOfTheSameRunsIsNoHigherAndOftenPacksWithoutWaste) {
+  int wasteful = 0, mended = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = graph_of(seed);
+    const PlanOptions options = options_for(graph);
+    const Plan before = plan(graph, options);
+    if (!before.feasible) continue;
+    Plan after = before;
+    make_packable(graph, options, after);
+
+    EXPECT_EQ(sorted(after.order), sorted(before.order));
+    const Schedule schedule = rewrite(graph, after.order);
+    EXPECT_FALSE(verify(graph, schedule, before.peak_bytes));
+    EXPECT_EQ(simulate_peak(graph, schedule).bytes, after.peak_bytes);
+    EXPECT_EQ(after.time_ns, before.time_ns);
+    if (after.placement) {
+      EXPECT_EQ(testing::placement_fault(graph, schedule, *after.placement), "");
+      EXPECT_EQ(after.placement->arena_bytes, after.placement->max_live_bytes);
+    }
+
+    const Placement first = place(graph, rewrite(graph, before.order), {.max_search_nodes = 150'000});
+    if (first.arena_bytes == first.max_live_bytes) continue;
+    ++wasteful;
+    mended += after.placement ? 1 : 0;
+  }
+  RecordProperty("wasteful", wasteful);
+  RecordProperty("mended", mended);
+  EXPECT_GE(wasteful, 5);
+  EXPECT_GE(mended, wasteful / 2);
+}
+
+TEST(Packable, WhatIsEnoughForTheBudgetIsEnoughForPlacedPlans) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Graph graph = graph_of(seed);
+    PlanOptions options = options_for(graph);
+    Plan made = plan(graph, options);
+    options.placed = true;
+    options.budget_bytes = 2 * made.peak_bytes;
+    const std::vector<OpId> order = made.order;
+    made.feasible = true;
+    make_packable(graph, options, made);
+    EXPECT_EQ(made.order, order);
+    ASSERT_TRUE(made.placement);
+    EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, options.budget_bytes);
+  }
+}
+
+TEST(Packable, LeavesAloneWhatMustBeKeptOrDoesNotFit) {
+  const Graph graph = graph_of(1);
+  PlanOptions options = options_for(graph);
+  const Plan before = plan(graph, options);
+  Plan made = before;
+  made.feasible = false;
+  make_packable(graph, options, made);
+  EXPECT_EQ(made.order, before.order);
+  EXPECT_FALSE(made.placement);
+  options.keep_order = true;
+  made.feasible = true;
+  make_packable(graph, options, made);
+  EXPECT_EQ(made.order, before.order);
+  EXPECT_FALSE(made.placement);
+}
+
+}  // namespace
+}  // namespace remat
