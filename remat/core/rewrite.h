@@ -16,11 +16,11 @@ struct RewriteOptions {
 
 // Turns an order of ops, with repeats, into a schedule. Everything follows from the order:
 //
-//     order     conv   relu   pool   conv   d_pool  d_relu         (conv stands twice)
-//     schedule  run    run    run    re-    run     run
-//               conv   relu   pool   compute d_pool d_relu
-//                      free a1       conv            free a1#1
-//                                    creates a1#1    reads a1#1
+//     order      conv       relu       pool       conv            d_pool     d_relu
+//     schedule   run conv   run relu   run pool   recompute conv  run d_pool run d_relu
+//                           free a1                                          free a1#1
+//     a1         ├──────────┤
+//     a1#1                                        ├──────────────────────────┤
 //
 // - the first occurrence of an op is its run, every later one a recompute into fresh instances;
 // - an op takes each value (storage at a version) from the instance in which it was made last, so

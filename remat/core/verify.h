@@ -19,11 +19,11 @@ namespace remat {
 // random op the state of the generator. Equal terms mean equal bits. With `relu_` updating a in
 // place and `drop` random,
 //
-//     run conv  creates=a         a = conv(x, w)
-//     run relu_ updates=a         a = relu_(conv(x, w))
-//     run drop  reads=a           m = drop(relu_(conv(x, w)), g)      the generator g becomes
-//     drop(g) recompute conv creates=a#1  a#1 = conv(x, w) recompute drop reads=a#1 wrong_version:
-//     a#1 lacks relu_; the generator would be g again
+//     run conv creates=a             a = conv(x, w)
+//     run relu_ updates=a            a = relu_(conv(x, w))
+//     run drop reads=a               m = drop(relu_(conv(x, w)), g)   the generator g becomes drop(g)
+//     recompute conv creates=a#1     a#1 = conv(x, w)
+//     recompute drop reads=a#1       wrong_version: a#1 lacks relu_; the generator would be g again
 
 enum class ViolationKind : uint8_t {
   malformed,        // tables and operand ranges that do not fit the graph

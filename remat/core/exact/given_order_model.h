@@ -27,8 +27,7 @@ namespace remat {
 //     create                               x' <= x + r
 //     update     r <= x(v)                 x'(v) <= x(v) - r,  x'(v+1) <= x(v+1) + r
 //     reuse      y <= r,  y = 1 only if x'(source) = 0
-//     memory     sum of x * bytes before the slot + r * (results + workspace) - y * shared <=
-//     budget
+//     memory     sum of x * bytes before the slot + r * (results + workspace) - y * shared <= budget
 //
 // Once r and y are whole, the least x is: it counts the later uses of copies, as OrderCost does.
 // Left out are slots that cannot help: of ops that must not or cannot be re-run there (an external

@@ -26,8 +26,7 @@ namespace remat {
 //
 // For a given plan let run(o, w) = 1 if op o runs in window w at all, and keep(v, i) = 1 if a copy
 // that holds value v is there right after cut i. Then, whatever the plan:
-//  1. Ancestors of a cut run in a window before it, descendants in none, ops that must not be
-//  re-run
+//  1. Ancestors of a cut run in a window before it, descendants in none, ops that must not be re-run
 //     in one window only, an op that reads a version of an external never after its next change.
 //  2. run(o, w) <= keep(v, w) + run(maker of v, w) for every input v of o: a value that o reads was
 //     there when the window began or was made in it. (An update makes the next version from the one
@@ -37,8 +36,7 @@ namespace remat {
 //     there together: their bytes are within the budget. Copies of different values are different
 //     copies. A result that takes the place of an operand shares its bytes only if that operand is
 //     not kept.
-//  5. While an op runs in a window, what was kept at both of its ends and is not made in it is
-//  there
+//  5. While an op runs in a window, what was kept at both of its ends and is not made in it is there
 //     too. (These rows are many and seldom matter: they are asked for one by one, as Watched.)
 //  6. The plan takes at least the sum of time(o) * run(o, w).
 // So the minimum of 6 under 1-5 is at most the time of every plan within the budget. Whatever is

@@ -128,7 +128,7 @@ class OrderSearch {
   OrderCost::Result evaluate(std::span<const OpId> order);
   void round(Found& found);
 
-  // In order_repair.cc.
+  // In repair.cc.
   void look_at(Found& found);
   bool repair_many(Found& found);
   bool repair_step(Found& found);
@@ -144,7 +144,7 @@ class OrderSearch {
                          std::span<const Insertion> insertions) const;
   bool is_tabu(const Insertion& insertion) const;
 
-  // In order_anneal.cc.
+  // In anneal.cc.
   double energy(const OrderCost::Result& cost, double weight) const;
   bool insert_somewhere(std::vector<OpId>& order);
   bool erase_somewhere(std::vector<OpId>& order);

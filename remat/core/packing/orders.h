@@ -25,7 +25,7 @@ enum class GreedyOrder : uint8_t {
   end,          // backwards in time
   area,         // largest size x length
   length,       // longest life
-  // For packing_repair.h: outwards from the peak; of those there at the peak first the ones that
+  // For repair.h: outwards from the peak; of those there at the peak first the ones that
   // stay longest on both sides.
   peak_inside,
 };

@@ -68,12 +68,12 @@ struct Packing {
 };
 
 // Stages, each only where the ones before it left waste, the cheap ones first:
-//   1. greedy orders (packing_orders.h), each item at its lowest free offset; then from both ends,
+//   1. greedy orders (orders.h), each item at its lowest free offset; then from both ends,
 //      what stays to the last tick hanging from the top; then orders in which what did not fit comes
 //      earlier;
-//   2. an exact search (packing_search.h) with likely neighbours glued first (packing_glue.h);
-//   3. sweeps outwards from the fullest tick (packing_sweep.h), what they leave out repaired in
-//      (packing_repair.h);
+//   2. an exact search (search.h) with likely neighbours glued first (glue.h);
+//   3. sweeps outwards from the fullest tick (sweep.h), what they leave out repaired in
+//      (repair.h);
 //   4. from exact packings of a window around the peak that gets wider, the rest greedily or by repair;
 //   5. the exact search on the problem as it is, which alone may prove that waste is needed;
 //   6. the same for heights between what was found and what was not.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Ours: start from the best construction there is, then search on the exact model (order_search.h).
+// Ours: start from the best construction there is, then search on the exact model (order/search.h).
 //
 //  1. starts: the given order, and another order of the same ops where that is allowed and lowers the
 //     peak; constructions of others (mutwo, selective, every_k, chain_dp); the order behind floor();

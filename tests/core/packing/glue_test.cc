@@ -17,7 +17,7 @@ namespace {
 using detail::Glue;
 using detail::GluedProblem;
 
-// The picture in packing_glue.h: a ends where b and c, together as large, start.
+// The picture in glue.h: a ends where b and c, together as large, start.
 TEST(PackingGlue, WhatFollowsAtFullTicksBecomesOne) {
   PackingProblem problem;
   problem.add({0, 1, 5});

@@ -25,7 +25,7 @@ ItemOrder as_they_come(const PackingProblem& problem) {
   return order;
 }
 
-// The picture in packing_repair.h: a over b, c beside them, and x, two high, still out. It starts
+// The picture in repair.h: a over b, c beside them, and x, two high, still out. It starts
 // when b does and stays as long as c. Of 4 rows a takes 2, so x must drive somebody out.
 TEST(PackingRepair, DrivesOutWhoIsInTheWay) {
   PackingProblem problem;

@@ -14,8 +14,8 @@ namespace remat::detail {
 // and the stretch of later ops that undoes it, and blocks are undone in the reverse order.
 //
 //     position   0  1  2  3 │ 4  5  6 │ 7  8  9  10 │ 11 12 13 │ 14 15 16 17
-//                f1 f2 f3 f4│ f5 f6 f7│ d7 d6        │ d5 d4    │ d3 d2 d1 step
-//     block      ── 0 ─────  ── 1 ──── ──   (2) ───   ── 1 ───   ── 0 ───────
+//     op         f1 f2 f3 f4│ f5 f6 f7│ f8 f9 d9 d8 │ d7 d6 d5 │ d4 d3 d2 d1
+//     block      ──── 0 ────│ ── 1 ── │ ──── 2 ──── │ ── 1 ─── │ ──── 0 ────
 //
 // A cut is one forward and one backward position. What must be at hand to go on from it, the
 // *bundle*, is what was made before it and is used after it in forward, or read before its backward

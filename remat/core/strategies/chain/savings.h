@@ -12,9 +12,9 @@ namespace remat::detail {
 // blocks are saved (by any of their own savings), stretches of others passed, and each such stretch
 // is run again in one go when its turn to be undone comes.
 //
-//     finer blocks    0     1     2     3     4                        undo
-//     saving          save  pass  pass  save  save     4  3  then 1' 2' undo 2 1  then 0
-//                              └ bundle kept ┘
+//     finer block   0      1      2      3      4
+//     saving        save   pass   pass   save   save      undo 4  undo 3  run 1' 2'  undo 2 1  undo 0
+//                          └ the bundle at the entry of 1 is kept
 //
 // Of all these, those are returned that nothing beats in both bytes and time, from most bytes to
 // fewest, at most `most` of them, evenly spread. The whole tape is not among them. They assume that

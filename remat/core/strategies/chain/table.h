@@ -28,9 +28,9 @@ struct ChainStep {
 // for all s, t and m. The bundle at the entry of s is there and not counted; the gradients at the
 // exit of t are, and so is all that is made in between.
 //
-//     save s      run s, keep a saving    then best[s+1][t] in m - saving    then undo s
-//     split at r  pass s ... r-1          then best[r][t] in m - bundle(r)   then below[s][r-1] in
-//     m s = t       run s for its tape, undo it; or solve the part of the chain that s stands for
+//     save s       run s, keep a saving    then best[s+1][t] in m - saving     then undo s
+//     split at r   pass s ... r-1          then best[r][t] in m - bundle(r)    then below[s][r-1] in m
+//     s = t        run s for its tape, undo it; or solve the part of the chain that s stands for
 //
 // below[s][t] is best[s][t], or held[s][t] in m - bundle(t+1): the same with the bundle at the exit
 // of t still there, which spares re-running t where its backward reads that bundle (rotor lets it
