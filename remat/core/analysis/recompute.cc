@@ -20,6 +20,7 @@ class OrderBuilder {
     in_block_.resize(graph.ops.size(), false);
     drops_after_.resize(graph.ops.size());
     for (const Drop& drop : drops) drops_after_[index(drop.after)].push_back(drop.storage);
+    hold_sources(drops);
     for (size_t i = 0; i < graph.external_count; ++i) {
       remembered_[i] = 0;
       copies_[i] = {0};
@@ -51,13 +52,24 @@ class OrderBuilder {
   static constexpr int32_t kForgotten = -1;
   static constexpr int32_t kNotRebuilt = -1;
 
+  void hold_sources(std::span<const Drop> drops) {
+    held_to_the_end_.resize(graph_.storages.size(), false);
+    for (size_t s = 0; s < graph_.storages.size(); ++s) {
+      held_to_the_end_[s] = options_.hold_sources_from && !uses_.of[s].empty() &&
+                            uses_.of[s].back() >= *options_.hold_sources_from;
+    }
+    for (const Drop& drop : drops) held_to_the_end_[index(drop.storage)] = false;
+    for (size_t s = 0; s < graph_.storages.size(); ++s) {
+      if (graph_.storages[s].external() || graph_.storages[s].output) held_to_the_end_[s] = true;
+    }
+  }
+
   // Whether the plan means to have this value at hand. Past its own last use a storage counts as
-  // gone: keeping it longer for somebody's re-run would cost memory that nobody decided to spend.
+  // gone unless it is held for re-runs: that costs memory, and is for the caller to decide.
   bool at_hand(const Value& value) const {
     const size_t s = index(value.storage);
     if (remembered_[s] != value.version) return false;
-    if (graph_.storages[s].external() || graph_.storages[s].output) return true;
-    return !uses_.of[s].empty() && uses_.of[s].back() >= now_;
+    return held_to_the_end_[s] || (!uses_.of[s].empty() && uses_.of[s].back() >= now_);
   }
 
   // Whether any copy holds the value, so that reading it is legal, meant or not.
@@ -191,6 +203,7 @@ class OrderBuilder {
   std::vector<int32_t> remembered_;                // by storage: version at hand, or kForgotten
   std::vector<std::vector<int32_t>> copies_;        // by storage: version of each copy, oldest first
   std::vector<std::vector<StorageId>> drops_after_;  // by op
+  std::vector<bool> held_to_the_end_;                // by storage
   // The block being collected.
   std::vector<Wanted> wanted_;
   std::vector<OpId> block_;

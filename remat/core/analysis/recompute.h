@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct RecomputeOptions {
   // What is made on the way to a forgotten value: kept for its own later use (shared, one pass over
   // a segment, all of it resident), or made again when its turn comes (less memory, more time).
   bool share = false;
+  // Storages that no drop forgets and that are used at or after this op are held beyond their own last
+  // use for re-runs that read them. Otherwise what is past its last use is gone, and made again.
+  std::optional<OpId> hold_sources_from = {};
   int64_t max_runs = std::numeric_limits<int64_t>::max();
 };
 

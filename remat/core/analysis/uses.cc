@@ -7,16 +7,6 @@
 #include "remat/core/simulate.h"
 
 namespace remat {
-namespace {
-
-bool can_be_made_again(const Graph& graph, const Storage& storage, int32_t version) {
-  if (!graph.rerunnable(*storage.creator)) return false;
-  return std::all_of(storage.changers.begin(), storage.changers.begin() + version,
-                     [&](OpId changer) { return graph.rerunnable(changer); });
-}
-
-}  // namespace
-
 Uses uses_of(const Graph& graph) {
   Uses uses;
   uses.of.resize(graph.storages.size());
@@ -41,6 +31,13 @@ OpId turning_point(const Graph& graph) {
   return schedule.steps[simulate_peak(graph, schedule).step].op;
 }
 
+bool can_be_made_again(const Graph& graph, const Value& value) {
+  const Storage& storage = graph.storage(value.storage);
+  if (storage.external() || !graph.rerunnable(*storage.creator)) return false;
+  return std::all_of(storage.changers.begin(), storage.changers.begin() + value.version,
+                     [&](OpId changer) { return graph.rerunnable(changer); });
+}
+
 std::vector<Candidate> candidates_of(const Graph& graph, const Uses& uses, OpId turning_point) {
   std::vector<Candidate> candidates;
   for (size_t i = graph.external_count; i < graph.storages.size(); ++i) {
@@ -54,7 +51,7 @@ std::vector<Candidate> candidates_of(const Graph& graph, const Uses& uses, OpId 
     const auto versions_before =
         std::lower_bound(storage.changers.begin(), storage.changers.end(), turning_point);
     const int32_t version = static_cast<int32_t>(versions_before - storage.changers.begin());
-    if (!can_be_made_again(graph, storage, version)) continue;
+    if (!can_be_made_again(graph, {static_cast<StorageId>(i), version})) continue;
     candidates.push_back({.storage = static_cast<StorageId>(i),
                           .last_before = last_before,
                           .first_after = *first_after,

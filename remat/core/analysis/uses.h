@@ -20,6 +20,9 @@ Uses uses_of(const Graph& graph);
 // from it on are what there is to decide about.
 OpId turning_point(const Graph& graph);
 
+// Whether none of the ops that make the value, its creator and its updates, forbids a re-run.
+bool can_be_made_again(const Graph& graph, const Value& value);
+
 // An activation that lies idle across the turning point and can be made again.
 struct Candidate {
   StorageId storage{};

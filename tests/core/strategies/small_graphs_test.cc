@@ -153,7 +153,7 @@ std::vector<Case> make_cases() {
   for (uint64_t seed = 0; seed < testing::property_graphs(800) / 20; ++seed) {
     const Graph graph = plain_graph(seed, 10);
     for (const int64_t budget : budgets_of(graph)) {
-      const testing::FastestPlan best = testing::fastest_plan(graph, budget, kMostStates);
+      const testing::FastestPlan best = testing::fastest_plan(graph, budget, {.most_states = kMostStates});
       if (best.complete) {
         cases.push_back({graph, budget, best.time_ns,
                          "seed " + std::to_string(seed) + ", budget " + std::to_string(budget)});

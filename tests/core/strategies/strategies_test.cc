@@ -176,28 +176,5 @@ TEST(Plan, TooManyRunsAreNotBuilt) {
   EXPECT_NE(made.note.find("more than 1000 runs"), std::string::npos);
 }
 
-TEST(Mutwo, PicksTheBestRatioFirst) {
-  // cheap: 100 bytes for 1 ns; dear: 100 bytes for 50 ns. Peak at the turn: x + cheap + dear + y.
-  const Graph graph = parse_graph(R"(remat-graph 1
-external x 10 input
-op cheap forward kind=k time_ns=1 reads=x creates=cheap:100
-op dear forward kind=k time_ns=50 reads=x creates=dear:100
-op mix forward kind=k time_ns=1 reads=cheap,dear creates=y:10
-op pad forward kind=k time_ns=1 reads=y creates=z:100
-op turn backward kind=k time_ns=1 reads=z creates=g:10
-op b_dear backward kind=k time_ns=1 reads=g,dear creates=h:10
-op b_cheap backward kind=k time_ns=1 reads=h,cheap creates=i:10
-output i
-)");
-  // Keeping both: 10 + 200 + 10 + 100 = 320 while pad runs. Without cheap: 220.
-  const Plan made = plan(graph, {.budget_bytes = 300, .strategy = "mutwo"});
-  EXPECT_TRUE(made.feasible);
-  ASSERT_EQ(made.decisions.size(), 2u);
-  EXPECT_TRUE(made.decisions[0].recomputed);   // cheap
-  EXPECT_FALSE(made.decisions[1].recomputed);  // dear
-  EXPECT_NE(made.decisions[0].reason.find("pick 1 of 1"), std::string::npos);
-  EXPECT_EQ(made.time_ns, 56 + 1);
-}
-
 }  // namespace
 }  // namespace remat
