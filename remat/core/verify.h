@@ -54,7 +54,8 @@ struct Violation {
   std::string reason;  // a sentence: what was found, what was expected
 };
 
-// The first violation, or none: the schedule computes the same bits within the budget. Never throws
+// The first violation, or none: the schedule computes the same bits within the budget. A number that
+// names nothing is reported before anything that a step does wrong. Never throws
 // for what a schedule holds: anything odd in it is a violation. The graph must be one that
 // GraphBuilder made. Linear in the length of the schedule.
 std::optional<Violation> verify(const Graph& graph, const Schedule& schedule, int64_t budget_bytes);

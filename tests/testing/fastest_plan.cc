@@ -193,7 +193,7 @@ class Dijkstra {
     }
     for (size_t v = from; v < bytes_.size(); ++v) {
       const bool needed = std::ranges::count(op.reads, v) + std::ranges::count(op.updates, v) > 0;
-      if (state.copies[v] == (needed ? 1 : 0)) continue;
+      if (bytes_[v] == 0 || state.copies[v] == (needed ? 1 : 0)) continue;
       State less = state;
       less.copies.remove(v);
       make_room(less, o, extra_ns, v, in_place);
