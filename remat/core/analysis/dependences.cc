@@ -2,8 +2,11 @@
 #include "remat/core/analysis/dependences.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "remat/core/analysis/operands.h"
+#include "remat/core/mutual_order.h"
 
 namespace remat {
 namespace {
@@ -57,21 +60,17 @@ class Collector {
     for (const Value& value : op.reads) {
       if (graph_.storage(value.storage).external()) readers_[index(value.storage)].push_back(id);
     }
-    follow(op.random, latest_random_, id);
-    follow(op.once, latest_once_, id);
-    follow(!op.effects.empty(), latest_effect_, id);
-  }
-
-  void follow(bool belongs, std::optional<OpId>& latest, OpId id) {
-    if (!belongs) return;
-    if (latest) add(*latest, id);
-    latest = id;
+    for (size_t c = 0; c < kOrderClasses.size(); ++c) {
+      if (!in_order_class(op, c)) continue;
+      if (latest_[c]) add(*latest_[c], id);
+      latest_[c] = id;
+    }
   }
 
   const Graph& graph_;
   Dependences found_;
   std::vector<std::vector<OpId>> readers_;  // by external: of its present version
-  std::optional<OpId> latest_random_, latest_once_, latest_effect_;
+  std::array<std::optional<OpId>, kOrderClasses.size()> latest_;  // by class of mutual order
 };
 
 }  // namespace

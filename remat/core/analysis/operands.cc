@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "remat/core/error.h"
+#include "remat/core/reuse.h"
 
 namespace remat {
 
@@ -29,7 +30,7 @@ int64_t bytes_while_running(const Graph& graph, const Op& op) {
 
 int64_t shared_bytes(const Graph& graph, const Reuse& reuse) {
   if (graph.storage(reuse.source).external()) return 0;
-  return std::min(graph.storage(reuse.result).bytes, graph.storage(reuse.source).bytes);
+  return shared_bytes(graph.storage(reuse.result).bytes, graph.storage(reuse.source).bytes);
 }
 
 Value source_of(const Op& op, const Reuse& reuse) {

@@ -27,10 +27,13 @@ struct BoundOptions {
 std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                            const BoundOptions& options = {});
 
-// Whether a time is as good as a bound: they differ by less than 0.002 %, twice what the solver's
-// gap and tolerances leave open for long steps. For steps below 50 µs that means equal.
+// The least bound that shows a time to be as good as the best: 0.002 % below it, twice what the
+// solver's gap and tolerances leave open for long steps. For steps below 50 µs that is the time itself.
+constexpr int64_t settling_bound_ns(int64_t time_ns) { return time_ns - time_ns / 50'000; }
+
+// Whether a time is as good as a bound.
 constexpr bool attains(int64_t time_ns, int64_t bound_ns) {
-  return time_ns - bound_ns <= time_ns / 50'000;
+  return bound_ns >= settling_bound_ns(time_ns);
 }
 
 // A lower bound on the peak of every plan: the most that some op needs at its first run, or that

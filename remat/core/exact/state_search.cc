@@ -11,6 +11,8 @@
 #include <unordered_map>
 
 #include "remat/core/analysis/operands.h"
+#include "remat/core/mutual_order.h"
+#include "remat/core/reuse.h"
 
 namespace remat {
 namespace {
@@ -232,11 +234,7 @@ class Search {
     for (size_t other = 0; other < o; ++other) {
       if (has(run, other)) continue;
       if (options_.freedom != Freedom::any_order) return false;
-      const Op& waiting = graph_.ops[other];
-      if ((op.random && waiting.random) || (op.once && waiting.once) ||
-          (!op.effects.empty() && !waiting.effects.empty())) {
-        return false;
-      }
+      if (keep_mutual_order(op, graph_.ops[other])) return false;
     }
     return true;
   }
@@ -345,23 +343,15 @@ class Search {
   // What the ending sources and the results that take their places have in common. None if some
   // source ends for nothing: it may as well stay.
   std::optional<int64_t> shared_with(const Op& op, const std::vector<size_t>& ending) const {
-    std::vector<StorageId> results, places;
-    int64_t shared = 0;
-    const auto holds = [](const std::vector<StorageId>& ids, StorageId id) {
-      return std::find(ids.begin(), ids.end(), id) != ids.end();
+    std::vector<Reuse> taken;
+    const auto ends = [&](const Reuse& reuse) {
+      return !graph_.storage(reuse.source).external() &&
+             std::find(ending.begin(), ending.end(), at(source_of(op, reuse))) != ending.end();
     };
-    for (const Reuse& reuse : op.reuse) {
-      if (graph_.storage(reuse.source).external() || holds(results, reuse.result) ||
-          holds(places, reuse.source)) {
-        continue;
-      }
-      if (std::find(ending.begin(), ending.end(), at(source_of(op, reuse))) == ending.end())
-        continue;
-      shared += shared_bytes(graph_, reuse);
-      results.push_back(reuse.result);
-      places.push_back(reuse.source);
-    }
-    if (places.size() < ending.size()) return std::nullopt;
+    take_places(std::span(op.reuse), ends, taken);
+    if (taken.size() < ending.size()) return std::nullopt;
+    int64_t shared = 0;
+    for (const Reuse& reuse : taken) shared += shared_bytes(graph_, reuse);
     return shared;
   }
 

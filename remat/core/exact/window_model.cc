@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "remat/core/reuse.h"
+
 namespace remat {
 namespace {
 
@@ -228,7 +230,7 @@ void WindowModel::add_sharing(size_t i, const Op& cut, double unit, std::vector<
       model_.add_row(-kInfinity, terms, 1);
     }
     for (const auto& [other, other_take] : taken) {
-      if (other.result != reuse.result && other.source != reuse.source) continue;
+      if (!exclude_each_other(other, reuse)) continue;
       const Term terms[] = {{take, 1}, {other_take, 1}};
       model_.add_row(-kInfinity, terms, 1);
     }

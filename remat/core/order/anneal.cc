@@ -12,6 +12,7 @@
 #include <cmath>
 #include <utility>
 
+#include "remat/core/mutual_order.h"
 #include "remat/core/order/search.h"
 
 namespace remat {
@@ -52,7 +53,7 @@ bool OrderSearch::insert_somewhere(std::vector<OpId>& order) {
   const auto place = order.begin() + static_cast<std::ptrdiff_t>(use - ahead);
   for (const OpId op : block) {
     // Before its first run it would be the first run itself.
-    const bool fixed = settings_.keep_order || ordered_[index(op)] != 0;
+    const bool fixed = settings_.keep_order || keep_mutual_order(graph_.op(op), graph_.op(op));
     if (fixed && std::find(order.begin(), place, op) == place) return false;
   }
   order.insert(place, block.begin(), block.end());
@@ -67,42 +68,10 @@ bool OrderSearch::erase_somewhere(std::vector<OpId>& order) {
   return true;
 }
 
-// How far the op at `from` can go later or earlier without passing anything it depends on, or that
-// depends on it, or a neighbour in an order that is fixed. The rule of OrderMoves, for one op of an
-// order that does not stay long enough to prepare one.
-size_t OrderSearch::reach(const std::vector<OpId>& order, size_t from, bool later) {
-  const OpId moved = order[from];
-  const Op& op = graph_.op(moved);
-  ++stamp_;
-  // Storages the op changes get the stamp with a sign: passing a mere reader is a conflict there.
-  for (const Value& value : op.reads) touched_[index(value.storage)] = stamp_;
-  for (const Value& value : op.updates) touched_[index(value.storage)] = -stamp_;
-  for (const Value& value : op.effects) touched_[index(value.storage)] = -stamp_;
-  for (const StorageId id : op.creates) touched_[index(id)] = -stamp_;
-  const auto changed_by_it = [&](StorageId id) { return touched_[index(id)] == -stamp_; };
-  const auto touched_by_it = [&](StorageId id) {
-    return touched_[index(id)] == stamp_ || touched_[index(id)] == -stamp_;
-  };
-  const auto can_pass = [&](OpId passed_id) {
-    if (passed_id == moved || (ordered_[index(passed_id)] & ordered_[index(moved)]) != 0) return false;
-    const Op& passed = graph_.op(passed_id);
-    const auto value_touched = [&](const Value& value) { return touched_by_it(value.storage); };
-    const auto value_changed = [&](const Value& value) { return changed_by_it(value.storage); };
-    return std::none_of(passed.reads.begin(), passed.reads.end(), value_changed) &&
-           std::none_of(passed.updates.begin(), passed.updates.end(), value_touched) &&
-           std::none_of(passed.effects.begin(), passed.effects.end(), value_touched) &&
-           std::none_of(passed.creates.begin(), passed.creates.end(), touched_by_it);
-  };
-  const size_t room = later ? order.size() - 1 - from : from;
-  size_t reached = 0;
-  while (reached < room && can_pass(order[later ? from + reached + 1 : from - reached - 1])) ++reached;
-  return reached;
-}
-
 bool OrderSearch::move_somewhere(std::vector<OpId>& order) {
   const size_t from = random_below(order.size());
   const bool later = (random() & 1) != 0;
-  const size_t farthest = reach(order, from, later);
+  const size_t farthest = passing_.reach(order, from, later);
   if (farthest == 0) return false;
   const size_t distance = 1 + random_below(farthest);
   const auto at = order.begin() + static_cast<std::ptrdiff_t>(from);

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "remat/core/analysis/operands.h"
+#include "remat/core/reuse.h"
+
 namespace remat {
 
 OrderCost::OrderCost(const Graph& graph) : external_bytes_(graph.external_bytes()) {
@@ -64,11 +67,8 @@ void OrderCost::flatten_ops(const Graph& graph) {
     for (const StorageId id : op.creates) creates_.push_back(value_of({id, 0}));
     for (const Reuse& reuse : op.reuse) {
       if (graph.storage(reuse.source).external()) continue;
-      const auto source = std::find_if(op.reads.begin(), op.reads.end(), [&](const Value& value) {
-        return value.storage == reuse.source;
-      });
-      reuse_.push_back({value_of({reuse.result, 0}), value_of(*source),
-                        std::min(graph.storage(reuse.result).bytes, graph.storage(reuse.source).bytes)});
+      reuse_.push_back({value_of({reuse.result, 0}), value_of(source_of(op, reuse)),
+                        shared_bytes(graph, reuse)});
     }
     for (const Value& value : op.effects) {
       const ValueIndex before = value_of(value);
@@ -131,18 +131,9 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
     if (has_effects_ && first_run_[index(op)] == static_cast<int32_t>(i)) {
       for (const Update& effect : effects_[index(op)]) change(effect);
     }
-    // A pair shares its bytes if the source dies here and neither side is taken yet.
     if (const auto pairs = reuse(op); !pairs.empty()) {
-      taken_.clear();
-      for (const ReusePair& pair : pairs) {
-        if (copies_[at(pair.source)] > 0) continue;
-        const bool free = std::none_of(taken_.begin(), taken_.end(), [&](const ReusePair& other) {
-          return other.result == pair.result || other.source == pair.source;
-        });
-        if (!free) continue;
-        during -= pair.shared_bytes;
-        taken_.push_back(pair);
-      }
+      take_places(pairs, [&](const ReusePair& pair) { return copies_[at(pair.source)] == 0; }, taken_);
+      for (const ReusePair& pair : taken_) during -= pair.shared_bytes;
     }
     for (const ValueIndex read : reads(op)) {
       if (copies_[at(read)] > 0) continue;

@@ -2,7 +2,8 @@
 #include "remat/core/order/moves.h"
 
 #include <algorithm>
-#include <bit>
+
+#include "remat/core/reuse.h"
 
 namespace remat {
 namespace {
@@ -11,7 +12,7 @@ constexpr int32_t kNone = -1;
 
 }  // namespace
 
-OrderMoves::OrderMoves(const Graph& graph, const OrderCost& cost, std::span<const uint8_t> fixed,
+OrderMoves::OrderMoves(const Graph& graph, const OrderCost& cost, const Passing& passing,
                        std::span<const OpId> order, int64_t budget_bytes)
     : budget_bytes_(budget_bytes), external_bytes_(graph.external_bytes()) {
   op_.assign(order.begin(), order.end());
@@ -19,7 +20,7 @@ OrderMoves::OrderMoves(const Graph& graph, const OrderCost& cost, std::span<cons
   for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<Run>(i);
   position_ = order_;
   find_copies(cost);
-  find_limits(graph, fixed);
+  find_limits(passing);
   find_bytes(graph);
 }
 
@@ -77,38 +78,28 @@ void OrderMoves::find_copies(const OrderCost& cost) {
   }
 }
 
-// Of a storage's touches in a row, a change passes no other, and nothing passes it.
-void OrderMoves::find_limits(const Graph& graph, std::span<const uint8_t> fixed) {
+// Of the touches of a thing in a row, a change passes no other, and nothing passes it.
+void OrderMoves::find_limits(const Passing& passing) {
   std::vector<std::vector<Run>> before(op_.size()), after(op_.size());
-  std::vector<Run> last_change(graph.storages.size(), kNone);
-  std::vector<std::vector<Run>> readers(graph.storages.size());  // since then
+  std::vector<Run> last_change(passing.thing_count(), kNone);
+  std::vector<std::vector<Run>> readers(passing.thing_count());  // since then
   const auto limit = [&](Run first, Run second) {
     if (first == kNone || first == second) return;
     after[static_cast<size_t>(first)].push_back(second);
     before[static_cast<size_t>(second)].push_back(first);
   };
-  std::vector<Run> last_of_class(8, kNone);
   for (size_t i = 0; i < op_.size(); ++i) {
     const Run run = static_cast<Run>(i);
-    const Op& op = graph.op(op_[i]);
-    const auto change = [&](StorageId id) {
-      limit(last_change[index(id)], run);
-      for (const Run reader : readers[index(id)]) limit(reader, run);
-      readers[index(id)].clear();
-      last_change[index(id)] = run;
-    };
-    for (const Value& value : op.reads) {
-      limit(last_change[index(value.storage)], run);
-      if (graph.storage(value.storage).external() && graph.storage(value.storage).changers.empty()) continue;
-      readers[index(value.storage)].push_back(run);
-    }
-    for (const Value& value : op.updates) change(value.storage);
-    for (const Value& value : op.effects) change(value.storage);
-    for (const StorageId id : op.creates) change(id);
-    for (unsigned bits = fixed[index(op_[i])]; bits != 0; bits &= bits - 1) {
-      Run& last = last_of_class[static_cast<size_t>(std::countr_zero(bits))];
-      limit(last, run);
-      last = run;
+    for (const Passing::Touch& touch : passing.touches(op_[i])) {
+      const auto thing = static_cast<size_t>(touch.thing);
+      limit(last_change[thing], run);
+      if (!touch.changes) {
+        readers[thing].push_back(run);
+        continue;
+      }
+      for (const Run reader : readers[thing]) limit(reader, run);
+      readers[thing].clear();
+      last_change[thing] = run;
     }
   }
   for (size_t i = 0; i < op_.size(); ++i) {
@@ -135,22 +126,16 @@ void OrderMoves::find_bytes(const Graph& graph) {
   }
 }
 
-// A pair shares its bytes if the source dies here and neither side is taken yet.
 int64_t OrderMoves::shared_bytes(Run run) {
-  const auto at = static_cast<size_t>(run);
-  int64_t bytes = 0;
-  taken_.clear();
-  for (int32_t s = sharing_start_[at]; s < sharing_start_[at + 1]; ++s) {
-    const Sharing& pair = sharing_[static_cast<size_t>(s)];
+  const auto begin = static_cast<size_t>(sharing_start_[static_cast<size_t>(run)]);
+  const auto end = static_cast<size_t>(sharing_start_[static_cast<size_t>(run) + 1]);
+  const auto ends_here = [&](const Sharing& pair) {
     const auto source = static_cast<size_t>(pair.source);
-    if (output_[source] != 0 || last_[source] != run) continue;
-    const bool free = std::ranges::none_of(taken_, [&](const Sharing& other) {
-      return other.result == pair.result || other.source == pair.source;
-    });
-    if (!free) continue;
-    bytes += pair.bytes;
-    taken_.push_back(pair);
-  }
+    return output_[source] == 0 && last_[source] == run;
+  };
+  take_places(std::span<const Sharing>(sharing_).subspan(begin, end - begin), ends_here, taken_);
+  int64_t bytes = 0;
+  for (const Sharing& pair : taken_) bytes += pair.bytes;
   return bytes;
 }
 

@@ -9,6 +9,7 @@
 
 #include "remat/core/graph.h"
 #include "remat/core/order/cost.h"
+#include "remat/core/order/passing.h"
 
 namespace remat {
 
@@ -21,8 +22,7 @@ namespace remat {
 //                                            them and the last can change.
 class OrderMoves {
  public:
-  // `fixed`, by op: bits of classes whose members never pass each other.
-  OrderMoves(const Graph& graph, const OrderCost& cost, std::span<const uint8_t> fixed,
+  OrderMoves(const Graph& graph, const OrderCost& cost, const Passing& passing,
              std::span<const OpId> order, int64_t budget_bytes);
 
   size_t size() const { return order_.size(); }
@@ -67,7 +67,7 @@ class OrderMoves {
   };
 
   void find_copies(const OrderCost& cost);
-  void find_limits(const Graph& graph, std::span<const uint8_t> fixed);
+  void find_limits(const Passing& passing);
   void find_bytes(const Graph& graph);
   int64_t shared_bytes(Run run);
   void set_last(Copy copy, Run run);

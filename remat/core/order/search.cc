@@ -11,9 +11,6 @@
 namespace remat {
 namespace {
 
-// Classes of ops whose first runs keep their mutual order.
-enum : uint8_t { kRandom = 1, kOnce = 2, kEffects = 4 };
-
 // A round that has become this much worse than where it started will hardly be pruned below it.
 constexpr double kHopeless = 0.25;
 constexpr double kTolerance = 0.1;
@@ -25,7 +22,7 @@ constexpr double kAnyWorse = std::numeric_limits<double>::infinity();
 }  // namespace
 
 OrderSearch::OrderSearch(const Graph& graph, const Settings& settings)
-    : graph_(graph), settings_(settings), cost_(graph), state_(settings.seed) {
+    : graph_(graph), settings_(settings), cost_(graph), passing_(graph), state_(settings.seed) {
   maker_.resize(cost_.value_count());
   for (size_t v = 0; v < cost_.value_count(); ++v) {
     const ValueIndex value = static_cast<ValueIndex>(v);
@@ -41,14 +38,11 @@ OrderSearch::OrderSearch(const Graph& graph, const Settings& settings)
     const Op& op = graph.ops[i];
     rerunnable_.push_back(graph.rerunnable(static_cast<OpId>(i)));
     once_ns_ += op.time_ns;
-    ordered_.push_back(static_cast<uint8_t>((op.random ? kRandom : 0) | (op.once ? kOnce : 0) |
-                                            (op.effects.empty() ? 0 : kEffects)));
   }
   output_.resize(cost_.value_count(), 0);
   for (const ValueIndex output : cost_.outputs()) output_[static_cast<size_t>(output)] = 1;
   in_block_.resize(graph.ops.size(), 0);
   seen_.resize(graph.ops.size(), 0);
-  touched_.resize(graph.storages.size(), 0);
 }
 
 uint64_t OrderSearch::random() {
@@ -188,7 +182,7 @@ std::optional<OrderSearch::Move> OrderSearch::random_move(const OrderMoves& move
 // nothing.
 void OrderSearch::reorder(Found& found, int64_t work, double heat) {
   if (settings_.keep_order || found.fits) return;
-  OrderMoves moves(graph_, cost_, ordered_, found.order, settings_.budget_bytes);
+  OrderMoves moves(graph_, cost_, passing_, found.order, settings_.budget_bytes);
   const int64_t begin = cost_.work();
   cost_.add_work(kEvaluationsToPrepare * OrderCost::kWorkPerOp * static_cast<int64_t>(moves.size()));
   // Where only a few bytes are too many, a move still changes as many as values have.
@@ -219,7 +213,7 @@ void OrderSearch::reorder(Found& found, int64_t work, double heat) {
 }
 
 void OrderSearch::flatten(Found& found, int64_t line, int64_t tries) {
-  OrderMoves moves(graph_, cost_, ordered_, found.order, line);
+  OrderMoves moves(graph_, cost_, passing_, found.order, line);
   for (int64_t i = 0; i < tries && !exhausted(); ++i) {
     const std::optional<Move> move = random_move(moves);
     if (move) moves.try_move(move->from, move->to, 0, found.cost.peak_bytes);

@@ -149,7 +149,6 @@ class OrderSearch {
   bool insert_somewhere(std::vector<OpId>& order);
   bool erase_somewhere(std::vector<OpId>& order);
   bool move_somewhere(std::vector<OpId>& order);
-  size_t reach(const std::vector<OpId>& order, size_t from, bool later);
 
   std::vector<size_t> reruns_of(const std::vector<OpId>& order);
   void erase_dead(std::vector<OpId>& order);
@@ -169,6 +168,7 @@ class OrderSearch {
   const Graph& graph_;
   Settings settings_;
   OrderCost cost_;
+  Passing passing_;
   OrderTimeline timeline_;
   std::vector<int64_t> resident_;      // by position of the order under repair
   std::vector<double> excess_before_;  // prefix sums of bytes above the budget
@@ -179,11 +179,9 @@ class OrderSearch {
   std::vector<OpId> maker_;            // by value: the op that makes it
   std::vector<uint8_t> output_;        // by value
   std::vector<uint8_t> rerunnable_;    // by op
-  std::vector<uint8_t> ordered_;       // by op: bits of the classes whose mutual order is fixed
   // Scratch.
   std::vector<int32_t> in_block_;  // by op: stamp
   std::vector<int32_t> seen_;      // by op: stamp
-  std::vector<int32_t> touched_;   // by storage: stamp, negative where changed
   std::vector<int32_t> needed_;    // by value
   std::vector<std::pair<ValueIndex, bool>> wanted_;
   int32_t stamp_ = 0;

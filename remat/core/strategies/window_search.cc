@@ -65,7 +65,7 @@ class WindowSearch {
   int64_t enough_ns() const {
     const int64_t best = result_.order.empty() ? known_time_ns_
                                                : std::min(known_time_ns_, result_.time_ns);
-    return best - best / 50'000 - once_ns_;
+    return settling_bound_ns(best) - once_ns_;
   }
 
   // Takes the order, less what it does not need, if it fits and is the fastest so far.

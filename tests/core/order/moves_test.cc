@@ -18,13 +18,6 @@ namespace {
 
 constexpr double kAnything = std::numeric_limits<double>::infinity();
 
-// Ops whose first runs keep their mutual order: one class for all kinds is stricter than need be.
-std::vector<uint8_t> fixed_ops(const Graph& graph) {
-  std::vector<uint8_t> fixed;
-  for (const Op& op : graph.ops) fixed.push_back(op.random || op.once || !op.effects.empty() ? 1 : 0);
-  return fixed;
-}
-
 void expect_same(const OrderMoves& moves, OrderCost& cost, int64_t budget) {
   const std::vector<OpId> order = moves.order();
   const OrderCost::Result expected = cost.evaluate(order, budget);
@@ -45,7 +38,7 @@ TEST(OrderMoves, EqualsOrderCostAfterEveryMove) {
     const std::vector<OpId> order =
         testing::random_order(generator, graph, static_cast<int>(testing::draw(generator, 0, 30)));
     const int64_t budget = cost.evaluate(order, 0).peak_bytes / 2;
-    OrderMoves moves(graph, cost, fixed_ops(graph), order, budget);
+    OrderMoves moves(graph, cost, Passing(graph), order, budget);
     ASSERT_NO_FATAL_FAILURE(expect_same(moves, cost, budget));
     for (int i = 0; i < 40; ++i) {
       const size_t from =
@@ -76,7 +69,7 @@ TEST(OrderMoves, RefusesWhatIsWorseOrTooHigh) {
   std::vector<OpId> order;
   for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
   const int64_t peak = cost.evaluate(order, 0).peak_bytes;
-  OrderMoves moves(graph, cost, fixed_ops(graph), order, peak / 2);
+  OrderMoves moves(graph, cost, Passing(graph), order, peak / 2);
   for (size_t from = 0; from < moves.size(); ++from) {
     if (moves.reach(from, true) == 0) continue;
     EXPECT_FALSE(moves.try_move(from, from + 1, kAnything, 0));

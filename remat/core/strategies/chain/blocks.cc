@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "remat/core/reuse.h"
+
 namespace remat::detail {
 namespace {
 
@@ -97,19 +99,14 @@ class LiveValues {
     now_bytes_ -= weight(value);
   }
 
-  // Of results that take the place of what dies here; the first pair listed wins, as in rewrite.
+  // Of results that take the place of what dies here; what weighs nothing has nothing to share.
   int64_t shared_bytes(OpId op) {
+    const auto dies = [&](const OrderCost::ReusePair& pair) {
+      return !live_[at(pair.source)] && weight(pair.source) != 0 && weight(pair.result) != 0;
+    };
+    take_places(cost_.reuse(op), dies, taken_);
     int64_t bytes = 0;
-    taken_.clear();
-    for (const OrderCost::ReusePair& pair : cost_.reuse(op)) {
-      if (live_[at(pair.source)] || weight(pair.source) == 0 || weight(pair.result) == 0) continue;
-      const bool taken = std::any_of(taken_.begin(), taken_.end(), [&](const auto& other) {
-        return other.result == pair.result || other.source == pair.source;
-      });
-      if (taken) continue;
-      taken_.push_back(pair);
-      bytes += pair.shared_bytes;
-    }
+    for (const OrderCost::ReusePair& pair : taken_) bytes += pair.shared_bytes;
     return bytes;
   }
 
