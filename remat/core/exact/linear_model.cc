@@ -81,12 +81,6 @@ void interrupt_if_enough(int kind, const char*, const HighsCallbackDataOut* out,
   in->user_interrupt = proven || spent ? 1 : 0;
 }
 
-double info(const void* highs, const char* name) {
-  double value = 0;
-  Highs_getDoubleInfoValue(highs, name, &value);
-  return value;
-}
-
 }  // namespace
 
 bool has_solver() { return true; }
@@ -115,18 +109,8 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
       highs.get(), count, static_cast<int>(row_lower_.size()), static_cast<int>(term_count()),
       kHighsMatrixFormatRowwise, kHighsObjSenseMinimize, 0, cost_.data(), lower_.data(),
       upper_.data(), row_lower_.data(), row_upper_.data(), row_start_.data(), term_variable_.data(),
-      term_factor_.data(), options.relaxed ? nullptr : integer_.data());
+      term_factor_.data(), integer_.data());
   if (passed == kHighsStatusError) return solution;
-  if (!options.start.empty()) {
-    std::vector<int> variables;
-    std::vector<double> values;
-    for (const Setting& setting : options.start) {
-      variables.push_back(setting.variable);
-      values.push_back(setting.value);
-    }
-    Highs_setSparseSolution(highs.get(), static_cast<int>(variables.size()), variables.data(),
-                            values.data());
-  }
   const HighsInt ran = Highs_run(highs.get());
   effort.spend(progress.ns());
   if (ran == kHighsStatusError) return solution;
@@ -137,17 +121,11 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
     return solution;
   }
   const bool optimal = status == kHighsModelStatusOptimal || status == kHighsModelStatusModelEmpty;
-  // A linear program that was cut short proves nothing: its basis need not be dual feasible.
-  if (!options.relaxed) {
-    solution.lower_bound = info(highs.get(), "mip_dual_bound");
-  } else if (optimal) {
-    solution.lower_bound = info(highs.get(), "objective_function_value");
-  }
+  Highs_getDoubleInfoValue(highs.get(), "mip_dual_bound", &solution.lower_bound);
   HighsInt primal = kHighsSolutionStatusNone;
   Highs_getIntInfoValue(highs.get(), "primal_solution_status", &primal);
   if (primal != kHighsSolutionStatusFeasible) return solution;
   solution.status = optimal ? Solution::Status::optimal : Solution::Status::feasible;
-  solution.objective = info(highs.get(), "objective_function_value");
   solution.values.resize(static_cast<size_t>(count));
   std::vector<double> column_dual(solution.values.size());
   std::vector<double> row(row_lower_.size()), row_dual(row_lower_.size());

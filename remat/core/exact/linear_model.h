@@ -20,16 +20,8 @@ struct Term {
   double factor = 0;
 };
 
-// A variable and what it is set to.
-struct Setting {
-  int32_t variable = 0;
-  double value = 0;
-};
-
 struct SolveOptions {
-  std::span<const Setting> start = {};  // where to start from; the solver fills in the others
-  double gap = 1e-6;                    // a point this close to the lower bound will do
-  bool relaxed = false;                 // drop the integrality: a linear program
+  double gap = 1e-6;  // a point this close to the lower bound will do
   double enough = std::numeric_limits<double>::infinity();  // a lower bound that high ends the work
 };
 
@@ -42,7 +34,6 @@ struct Solution {
   };
   Status status = Status::unknown;
   std::vector<double> values;  // empty unless optimal or feasible
-  double objective = 0;        // of `values`
   double lower_bound = 0;      // of the objective over all points; -infinity where none is known
 };
 

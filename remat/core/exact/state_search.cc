@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -39,7 +38,6 @@ bool covers(const Counts& more, const Counts& fewer) {
 
 struct State {
   OpSet run = 0;
-  int position = -1;  // blocks: the op re-run last since the last first run
   Counts counts{};
   int64_t extra_ns = 0;  // time of re-runs
   size_t parent = 0;
@@ -49,14 +47,13 @@ struct State {
 // What makes two states the same, whatever they cost.
 struct Situation {
   OpSet run;
-  int position;
   Counts counts;
   bool operator==(const Situation&) const = default;
 };
 
 struct HashSituation {
   size_t operator()(const Situation& situation) const {
-    uint64_t hash = situation.run * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(situation.position);
+    uint64_t hash = situation.run * 0x9e3779b97f4a7c15;
     for (size_t from = 0; from < kMostValues; from += sizeof(uint64_t)) {
       uint64_t word = 0;
       std::memcpy(&word, situation.counts.data() + from, sizeof(word));
@@ -113,7 +110,7 @@ class Search {
   // passed over at once: most ways to a state differ in the order of ops only.
   void push(State state) {
     const auto [entry, fresh] =
-        reached_.try_emplace({state.run, state.position, state.counts}, state.extra_ns);
+        reached_.try_emplace({state.run, state.counts}, state.extra_ns);
     if (!fresh && entry->second <= state.extra_ns) return;
     entry->second = state.extra_ns;
     const int left = static_cast<int>(all_ops()) - __builtin_popcountll(state.run);
@@ -153,7 +150,7 @@ class Search {
 
   bool dominated(size_t id) {
     const State& state = states_[id];
-    std::vector<size_t>& rivals = settled_[{state.run, state.position}];
+    std::vector<size_t>& rivals = settled_[state.run];
     for (const size_t other : rivals) {
       ++compared_;
       if (states_[other].extra_ns <= state.extra_ns &&
@@ -194,9 +191,8 @@ class Search {
   }
 
   // An op that is yet to run and could now, changes nothing and leaves no bytes behind: whatever else
-  // is done can be done after it as well. (Not in blocks, where a re-run's place matters.)
+  // is done can be done after it as well.
   std::optional<size_t> free_op(const State& state) const {
-    if (options_.freedom == Freedom::blocks) return std::nullopt;
     int64_t resident = 0;
     for (size_t v = 0; v < values_.size(); ++v) resident += state.counts[v] * bytes(v);
     for (size_t o = 0; o < all_ops(); ++o) {
@@ -241,7 +237,6 @@ class Search {
 
   bool may_run_again(const State& state, size_t o, const Counts& useful) const {
     if (!graph_.rerunnable(static_cast<OpId>(o))) return false;
-    if (options_.freedom == Freedom::blocks && static_cast<int>(o) <= state.position) return false;
     const auto wanted = [&](const Value& value) {
       return useful[at(value)] != 0 && state.counts[at(value)] < values_.most_copies(at(value));
     };
@@ -360,7 +355,6 @@ class Search {
     const bool first = !has(states_[id].run, o);
     State next;
     next.run = with(states_[id].run, o);
-    next.position = first || options_.freedom != Freedom::blocks ? -1 : static_cast<int>(o);
     next.counts = before;
     next.extra_ns = states_[id].extra_ns + (first || options_.ignore_time ? 0 : op.time_ns);
     next.parent = id;
@@ -394,7 +388,7 @@ class Search {
   using Open = std::tuple<int64_t, int, size_t>;  // least time of all re-runs, ops left, state
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;
   std::unordered_map<Situation, int64_t, HashSituation> reached_;  // time of re-runs
-  std::map<std::pair<OpSet, int>, std::vector<size_t>> settled_;
+  std::unordered_map<OpSet, std::vector<size_t>> settled_;  // states by the ops that have run
   std::unordered_map<OpSet, Counts> useful_;
 };
 

@@ -30,8 +30,6 @@ inline constexpr size_t kMostStateValues = 64;
 inline constexpr int64_t kNsPerState = 3'000;
 
 enum class Freedom : uint8_t {
-  blocks,       // first runs in the given order; between two of them, re-runs in the graph's order,
-                // each op at most once: what given_order_model.h describes
   given_order,  // first runs in the given order, re-runs anywhere and as often as it takes
   any_order,    // everything that is legal
 };

@@ -70,7 +70,6 @@ WindowModel::Answer WindowModel::solve(Effort& effort, int64_t enough_ns) const 
       effort);
   Answer answer;
   answer.infeasible = solution.status == Solution::Status::infeasible;
-  answer.solved = solution.status == Solution::Status::optimal;
   if (std::isfinite(solution.lower_bound)) {
     // Times are whole numbers, so what lies between two of them may be rounded up.
     const double extra_ns = (solution.lower_bound - certain_units_) * time_unit_ns_ - margin_ns_;

@@ -65,15 +65,12 @@ class WindowModel {
   struct Answer {
     bool infeasible = false;     // proven: no plan fits
     int64_t least_extra_ns = 0;  // proven: time beyond one run of every op
-    bool solved = false;         // `reruns` attain the minimum, to 0.001 % of the step's time
     // By window, in the order of the graph: ops that run there again, where first runs are known. A
     // proposal; nothing says that it fits between the cuts. Empty if none was found.
     std::vector<std::vector<OpId>> reruns;
   };
   // A bound of `enough_ns` more than one run of every op ends the work.
   Answer solve(Effort& effort, int64_t enough_ns = std::numeric_limits<int64_t>::max()) const;
-
-  int64_t term_count() const { return model_.term_count(); }
 
  private:
   static constexpr int32_t kNo = -1;   // in place of a variable: always 0

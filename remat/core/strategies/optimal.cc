@@ -6,7 +6,6 @@
 //     search              the best of the other strategies, improved: what the rest must beat; and
 //                         a bound, what no plan can beat, in any order
 //     window_search       a relaxation whose answers are mostly plans; hundreds of ops
-//     given_order_model   the memory model to the byte, for blocks of re-runs; dozens of ops
 //
 // All of it counts its work (effort.h). What leaves here has been through verify in every build.
 
@@ -16,7 +15,6 @@
 
 #include "remat/core/error.h"
 #include "remat/core/exact/bound.h"
-#include "remat/core/exact/given_order_model.h"
 #include "remat/core/exact/linear_model.h"
 #include "remat/core/exact/state_search.h"
 #include "remat/core/order/search.h"
@@ -33,9 +31,6 @@ using detail::concat;
 
 constexpr std::string_view kName = "optimal";
 constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
-// Beyond these the model seldom beats window_search within a minute.
-constexpr size_t kMostModelOps = 64;
-constexpr int64_t kMostTerms = 1'000'000;
 constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
@@ -130,7 +125,6 @@ class Optimal {
       return;
     }
     if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
-    if (!proven()) solve_model();
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
     } else if (proven()) {
@@ -152,8 +146,9 @@ class Optimal {
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
     }
     propose(found);
-    settled_ = found.infeasible || attains(best_.time_ns, found.least_time_ns);
-    if (settled_) note_ = "nothing is faster in the given order: proven";
+    if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
+      note_ = "nothing is faster in the given order: proven";
+    }
     // Where another order was worth it, that order too, with what is left.
     if (!given && !proven()) {
       propose(search_windows(graph_, first, options_.budget_bytes, effort, best_.time_ns));
@@ -177,27 +172,12 @@ class Optimal {
     take(std::move(start.order));
   }
 
-  // Nothing to gain where the given order is settled.
-  void solve_model() {
-    if (settled_ || graph_.ops.size() > kMostModelOps) return;
-    const GivenOrderModel model(graph_, options_.budget_bytes, kMostTerms);
-    if (model.too_large()) return;
-    const auto start = best_.feasible ? model.settings_of(best_.order) : std::nullopt;
-    Effort effort = effort_of(graph_, options_, kWindowShare);
-    const Solution solution = model.solve(start ? *start : std::vector<Setting>{}, effort);
-    if (!solution.values.empty()) take(model.order_of(solution));
-    if (solution.status == Solution::Status::optimal && best_.feasible) {
-      note_ = "the best of the plans that keep the given order, with re-runs in the graph's order";
-    }
-  }
-
   const Graph& graph_;
   const PlanOptions& options_;
   Plan best_;
   std::optional<Floor> floor_;
   int64_t bound_ns_ = 0;     // proven for the plans that the options allow
   bool infeasible_ = false;  // proven, likewise
-  bool settled_ = false;     // nothing better in the given order
   std::string note_;
   std::string refused_;
 };

@@ -11,7 +11,6 @@
 
 #include "remat/core/effort.h"
 #include "remat/core/exact/bound.h"
-#include "remat/core/exact/given_order_model.h"
 #include "remat/core/exact/linear_model.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
@@ -103,7 +102,7 @@ TEST(BruteForce, PlansAreRight) {
     const Case made = random_case(seed);
     for (const int64_t budget : made.budgets) {
       int64_t previous = std::numeric_limits<int64_t>::max();
-      for (const Freedom freedom : {Freedom::blocks, Freedom::given_order, Freedom::any_order}) {
+      for (const Freedom freedom : {Freedom::given_order, Freedom::any_order}) {
         const std::string where = "seed " + std::to_string(seed) + ", budget " +
                                   std::to_string(budget) + ", freedom " +
                                   std::to_string(static_cast<int>(freedom));
@@ -121,40 +120,6 @@ TEST(BruteForce, PlansAreRight) {
       }
     }
   }
-}
-
-// Two ways to the same number that have nothing in common.
-TEST(GivenOrderModel, EqualsBruteForce) {
-  ASSERT_TRUE(has_solver()) << "this test is for builds with HiGHS";
-  int64_t feasible = 0, infeasible = 0, recomputing = 0;
-  for (uint64_t seed = 0; seed < small_graphs(); ++seed) {
-    const Case made = random_case(seed);
-    for (const int64_t budget : made.budgets) {
-      const std::string where =
-          "seed " + std::to_string(seed) + ", budget " + std::to_string(budget);
-      const StateSearchResult expected = testing::brute_force(made.graph, budget, Freedom::blocks);
-      ASSERT_TRUE(expected.complete) << where;
-      const GivenOrderModel model(made.graph, budget, 10'000'000);
-      ASSERT_FALSE(model.too_large());
-      Effort effort(kAmpleSeconds);
-      const Solution solution = model.solve({}, effort);
-      ++(expected.feasible ? feasible : infeasible);
-      if (!expected.feasible) {
-        ASSERT_EQ(solution.status, Solution::Status::infeasible) << where;
-        continue;
-      }
-      ASSERT_EQ(solution.status, Solution::Status::optimal) << where;
-      const std::vector<OpId> order = model.order_of(solution);
-      expect_right(made.graph, order, budget, where);
-      ASSERT_EQ(simulate_peak(made.graph, rewrite(made.graph, order)).time_ns, expected.time_ns)
-          << where;
-      ASSERT_TRUE(model.settings_of(order).has_value()) << where;
-      recomputing += order.size() > made.graph.ops.size();
-    }
-  }
-  EXPECT_GT(feasible, infeasible / 10);
-  EXPECT_GT(infeasible, feasible / 100);
-  EXPECT_GT(recomputing, feasible / 10);
 }
 
 // Its plans are right and its bound holds for every plan that keeps the order of first runs.
