@@ -9,6 +9,7 @@
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
 #include "remat/core/strategies/packable.h"
+#include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
@@ -29,39 +30,36 @@ const Strategy& strategy_named(std::string_view name) {
   throw Error(detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
 }
 
-// Whether the strategy ends with a search, which can go on from one of its plans.
-bool searches(const Strategy& strategy) {
-  return strategy.plan == plan_search || strategy.plan == plan_optimal || strategy.plan == plan_auto;
-}
-
 // What the strategy plans; what a search has found comes with addresses, if they are easily found.
-Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options) {
-  Plan plan = strategy.plan(graph, options);
-  if (searches(strategy)) make_packable(graph, options, plan);
+Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options,
+               Effort& effort) {
+  Plan plan = strategy.plan(graph, options, effort);
+  if (strategy.searches) make_packable(graph, options, effort, plan);
   return plan;
 }
 
 // A plan for a budget that is a little less than that of `before`.
 Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
-                  const Plan& before) {
-  if (searches(strategy)) {
-    Plan continued = continue_search(graph, options, before.order);
+                  const Plan& before, Effort& effort) {
+  if (strategy.searches) {
+    Plan continued = continue_search(graph, options, before.order, effort);
     continued.strategy = before.strategy;
     if (continued.feasible) {
-      make_packable(graph, options, continued);
+      make_packable(graph, options, effort, continued);
       return continued;
     }
   }
-  return plan_with(strategy, graph, options);
+  return plan_with(strategy, graph, options, effort);
 }
 
 // Plans for a little less wherever the addresses need more than the live bytes.
-Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy) {
+Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
+                 Effort& effort) {
   constexpr int kAttempts = 6;
   const int64_t enough =
       options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   PlanOptions tighter = options;
-  Plan plan = plan_with(strategy, graph, options);
+  Plan plan = plan_with(strategy, graph, options, effort);
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
@@ -76,7 +74,7 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);
     if (!plan.feasible || tighter.budget_bytes < 0) break;
-    plan = plan_tighter(graph, tighter, strategy, plan);
+    plan = plan_tighter(graph, tighter, strategy, plan, effort);
     plan.lower_bound_time_ns = bound;
     plan.floor = least;
     plan.note.clear();
@@ -97,7 +95,9 @@ Plan plan(const Graph& graph, const PlanOptions& options) {
                                "; expected zero or more"));
   }
   const Strategy& strategy = strategy_named(options.strategy);
-  return options.placed ? plan_placed(graph, options, strategy) : plan_with(strategy, graph, options);
+  Effort effort = effort_of_plan(options);
+  return options.placed ? plan_placed(graph, options, strategy, effort)
+                        : plan_with(strategy, graph, options, effort);
 }
 
 Baseline keep_all_baseline(const Graph& graph) {
@@ -105,7 +105,10 @@ Baseline keep_all_baseline(const Graph& graph) {
   return {peak.bytes, peak.time_ns};
 }
 
-Floor floor(const Graph& graph) { return *plan_for_floor(graph).floor; }
+Floor floor(const Graph& graph) {
+  Effort effort;
+  return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
+}
 
 Floor floor(const Graph& graph, const Plan& plan) { return plan.floor ? *plan.floor : floor(graph); }
 

@@ -35,7 +35,7 @@ std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_b
                                             int64_t enough_ns) {
   constexpr double kShare = 0.8;
   constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
-  Effort part = effort.part(kShare * effort.left_seconds());
+  Effort part = effort.part(static_cast<int64_t>(kShare * static_cast<double>(effort.left())));
   int64_t least_ns = 0;
   size_t seen = 0;  // ops
   for (const size_t most_ops : {16, 24, 32, 40, 48, 64}) {
@@ -45,11 +45,7 @@ std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_b
     seen = coarse.ops.size();
     if (covered < kMost * static_cast<double>(internal_bytes(graph))) continue;
     const StateSearchResult found =
-        search_states(coarse, budget_bytes,
-                      {.max_states = static_cast<size_t>(part.left_ns() / kNsPerState),
-                       .enough_extra_ns = enough_ns});
-    part.spend(static_cast<int64_t>(found.states) * kNsPerState);
-    effort.spend(static_cast<int64_t>(found.states) * kNsPerState);
+        search_states(coarse, budget_bytes, part, {.enough_extra_ns = enough_ns});
     if (found.complete && !found.feasible) return std::nullopt;
     least_ns = std::max(least_ns, found.least_extra_ns);
     if (!found.complete) break;
@@ -214,10 +210,8 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
        count = count == most ? most + 1 : std::min(most, count * 2)) {
     const WindowModel model(graph, dependences, spread(chain, excess, count), budget_bytes);
     const double share = count == most ? 1.0 : 0.5;
-    Effort part = effort.part(effort.left_seconds() * share);
-    const int64_t before_ns = part.left_ns();
+    Effort part = effort.part(static_cast<int64_t>(share * static_cast<double>(effort.left())));
     const WindowModel::Answer answer = model.solve(part, options.enough_ns - once_ns);
-    effort.spend(before_ns - part.left_ns());
     if (answer.infeasible) return std::nullopt;
     extra_ns = std::max(extra_ns, answer.least_extra_ns);
   }

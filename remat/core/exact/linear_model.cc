@@ -57,10 +57,11 @@ struct Progress {
   double enough = std::numeric_limits<double>::infinity();
   Effort* effort = nullptr;
 
-  int64_t ns() const {
+  int64_t work() const {
     const double per_term = kNsToStart + kNsPerIteration * static_cast<double>(iterations) +
                             kNsPerRound * static_cast<double>(rounds);
-    return static_cast<int64_t>(terms * per_term + kNsPerAnyIteration * static_cast<double>(iterations));
+    const double ns = terms * per_term + kNsPerAnyIteration * static_cast<double>(iterations);
+    return static_cast<int64_t>(ns / Effort::kNsPerWork);
   }
 };
 
@@ -77,7 +78,7 @@ void interrupt_if_enough(int kind, const char*, const HighsCallbackDataOut* out,
   }
   if (in == nullptr) return;
   const bool proven = kind == kHighsCallbackMipInterrupt && out->mip_dual_bound >= progress.enough;
-  const bool spent = progress.ns() >= progress.effort->left_ns() || progress.effort->out_of_cpu();
+  const bool spent = progress.work() >= progress.effort->left() || progress.effort->out_of_cpu();
   in->user_interrupt = proven || spent ? 1 : 0;
 }
 
@@ -92,7 +93,7 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
   Progress progress{.terms = static_cast<double>(term_count()),
                     .enough = options.enough,
                     .effort = &effort};
-  if (progress.ns() >= effort.left_ns()) return solution;
+  if (progress.work() >= effort.left()) return solution;
   const std::unique_ptr<void, Destroy> highs(Highs_create());
   Highs_setBoolOptionValue(highs.get(), "output_flag", 0);
   Highs_setIntOptionValue(highs.get(), "threads", 1);
@@ -112,7 +113,7 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
       term_factor_.data(), integer_.data());
   if (passed == kHighsStatusError) return solution;
   const HighsInt ran = Highs_run(highs.get());
-  effort.spend(progress.ns());
+  effort.spend(progress.work());
   if (ran == kHighsStatusError) return solution;
 
   const HighsInt status = Highs_getModelStatus(highs.get());

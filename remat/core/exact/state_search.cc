@@ -75,10 +75,11 @@ class Search {
     }
   }
 
-  StateSearchResult run() {
+  StateSearchResult run(Effort& effort) {
     StateSearchResult result;
     if (graph_.ops.size() > kMostStateOps || values_.size() > kMostValues) return result;
     push({});
+    size_t charged = 0;  // states
     while (!open_.empty()) {
       const auto [least_ns, left, id] = open_.top();
       open_.pop();
@@ -90,8 +91,11 @@ class Search {
         for (const OpId op : result.order) result.time_ns += graph_.op(op).time_ns;
         break;
       }
-      result.states = states_.size() + compared_ / kComparisonsPerState;
-      if (result.states > options_.max_states || result.least_extra_ns >= options_.enough_extra_ns) {
+      const size_t states = states_.size() + compared_ / kComparisonsPerState;
+      effort.spend(kWorkPerState * static_cast<int64_t>(states - charged));
+      charged = states;
+      if (states > options_.max_states || effort.exhausted() ||
+          result.least_extra_ns >= options_.enough_extra_ns) {
         return result;
       }
       expand(id);
@@ -376,6 +380,7 @@ class Search {
 
   // Where many states have run the same ops, comparing them takes longer than making them.
   static constexpr size_t kComparisonsPerState = 128;
+  static constexpr int64_t kWorkPerState = 1'200;  // 3 µs, more or less
 
   const Graph& graph_;
   StateSearchOptions options_;
@@ -394,9 +399,9 @@ class Search {
 
 }  // namespace
 
-StateSearchResult search_states(const Graph& graph, int64_t budget_bytes,
+StateSearchResult search_states(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                 const StateSearchOptions& options) {
-  return Search(graph, budget_bytes, options).run();
+  return Search(graph, budget_bytes, options).run(effort);
 }
 
 }  // namespace remat

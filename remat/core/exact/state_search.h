@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 
 namespace remat {
@@ -26,8 +27,6 @@ namespace remat {
 // It looks at no more ops and values than these.
 inline constexpr size_t kMostStateOps = 64;
 inline constexpr size_t kMostStateValues = 64;
-// What a state takes on an idle machine, more or less: for whoever counts work (effort.h).
-inline constexpr int64_t kNsPerState = 3'000;
 
 enum class Freedom : uint8_t {
   given_order,  // first runs in the given order, re-runs anywhere and as often as it takes
@@ -37,8 +36,9 @@ enum class Freedom : uint8_t {
 struct StateSearchOptions {
   Freedom freedom = Freedom::any_order;
   bool ignore_time = false;       // any plan that fits will do
-  // Then the search gives up; each takes about 300 bytes. Comparing states with each other counts too.
-  size_t max_states = 1'000'000;
+  // Then the search gives up, as when the effort is exhausted; each takes about 300 bytes. Comparing states
+  // with each other counts too.
+  size_t max_states = std::numeric_limits<size_t>::max();
   // Gives up as soon as it is proven that re-runs take so long.
   int64_t enough_extra_ns = std::numeric_limits<int64_t>::max();
 };
@@ -50,12 +50,11 @@ struct StateSearchResult {
   std::vector<OpId> order;
   // Proven, complete or not: if a plan fits, re-runs take at least so long.
   int64_t least_extra_ns = 0;
-  size_t states = 0;  // looked at, and comparisons of them
 };
 
 // Demands ops that offer each result no more than one place to take (reuse): among several, rewrite
 // takes the first that dies, and the search would take the best. Deterministic.
-StateSearchResult search_states(const Graph& graph, int64_t budget_bytes,
+StateSearchResult search_states(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                 const StateSearchOptions& options = {});
 
 }  // namespace remat

@@ -1,116 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
-
-// The annealing half of OrderSearch, for graphs small enough to look at many orders: moves, inserts
-// and erases one op at a time, through orders that do not fit, on
-//
-//     energy = overhead in % + weight · overflow / budget
-//
-// where the weight grows as the temperature falls. What greedy repair cannot see is found here: an op
-// run elsewhere *and* another one re-run. The best order that fits is kept.
+#include "remat/core/order/anneal.h"
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
 
 #include "remat/core/mutual_order.h"
-#include "remat/core/order/search.h"
+#include "remat/core/order/reruns.h"
 
 namespace remat {
 namespace {
 
-constexpr double kHot = 1.0;  // percent of the step's time
+// Temperatures, in percent of the step's time.
+constexpr double kHot = 1.0;
 constexpr double kCold = 0.01;
+// Weights of the overflow: at first an order may be far above the budget, in the end hardly at all.
 constexpr double kLightWeight = 3;
 constexpr double kHeavyWeight = 300;
-constexpr size_t kFarthestInsertion = 32;
+// Of the three kinds of change. Most insertions are refused, so that fewer erasures keep the balance.
+constexpr double kInsertShare = 0.3;
+constexpr double kEraseShare = 0.2;
+// An insertion stands right before the use as often as somewhere up to so far ahead of it.
+constexpr double kRightBeforeUse = 0.5;
+constexpr size_t kFarthestAhead = 32;
+constexpr double kNoZero = 1e-12;  // added to a random number before its logarithm is taken
+
+class Annealing {
+ public:
+  explicit Annealing(SearchContext& context) : context_(context), random_(context.random) {}
+
+  void run(FoundOrder& best, Effort& effort) {
+    FoundOrder current = best;
+    std::vector<OpId> trial;
+    while (!effort.exhausted()) {
+      const double temperature = kHot * std::pow(kCold / kHot, effort.progress());
+      const double weight = kLightWeight * std::pow(kHeavyWeight / kLightWeight, effort.progress());
+      trial = current.order;
+      const bool changed = change(trial);
+      effort.spend(static_cast<int64_t>(trial.size()));
+      if (!changed) continue;
+      const OrderCost::Result cost = context_.evaluate(trial, effort);
+      if (!cost.legal) continue;
+      const double worse = energy(cost, weight) - energy(current.cost, weight);
+      if (worse > -std::log(kNoZero + random_.unit()) * temperature) continue;
+      current.order.swap(trial);
+      current.cost = cost;
+      current.fits = cost.overflow == 0;
+      if (current.fits && (!best.fits || current.cost.time_ns < best.cost.time_ns)) best = current;
+    }
+  }
+
+ private:
+  double energy(const OrderCost::Result& cost, double weight) const {
+    const int64_t overhead_ns = cost.time_ns - context_.once_ns;
+    return 100.0 * static_cast<double>(overhead_ns) / static_cast<double>(context_.once_ns + 1) +
+           weight * cost.overflow / (static_cast<double>(context_.budget_bytes) + 1);
+  }
+
+  bool change(std::vector<OpId>& order) {
+    const double kind = random_.unit();
+    if (kind < kInsertShare) return insert_somewhere(order);
+    if (kind < kInsertShare + kEraseShare || context_.keep_order) return erase_somewhere(order);
+    return move_somewhere(order);
+  }
+
+  // Inserts the op that makes something the op at a random position uses, or an output at the end, at
+  // most a little before it; an in-place op brings the ops that make what it overwrites. False if
+  // there is nothing to insert.
+  bool insert_somewhere(std::vector<OpId>& order) {
+    const size_t use = random_.below(order.size() + 1);
+    const auto used = use < order.size() ? context_.cost.reads(order[use]) : context_.cost.outputs();
+    if (used.empty()) return false;
+    std::vector<OpId> block;
+    for (OrderCost::ValueIndex value = used[random_.below(used.size())];; --value) {
+      if (context_.graph.storage(context_.cost.storage(value)).external()) return false;
+      const OpId maker = context_.maker[static_cast<size_t>(value)];
+      if (!context_.rerunnable[index(maker)]) return false;
+      block.push_back(maker);
+      if (context_.cost.version(value) == 0) break;  // else the version before is the number before
+    }
+    std::reverse(block.begin(), block.end());
+    const size_t ahead = random_.chance(kRightBeforeUse)
+                             ? 0
+                             : random_.below(std::min(use, kFarthestAhead) + 1);
+    const auto place = order.begin() + static_cast<std::ptrdiff_t>(use - ahead);
+    for (const OpId op : block) {
+      // Before its first run it would be the first run itself.
+      const bool fixed = context_.keep_order || keeps_mutual_order(context_.graph.op(op));
+      if (fixed && std::find(order.begin(), place, op) == place) return false;
+    }
+    order.insert(place, block.begin(), block.end());
+    return true;
+  }
+
+  bool erase_somewhere(std::vector<OpId>& order) {
+    const std::vector<size_t> reruns = reruns_of(context_.graph, order);
+    if (reruns.empty()) return false;
+    const size_t rerun = reruns[random_.below(reruns.size())];
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>(rerun));
+    return true;
+  }
+
+  bool move_somewhere(std::vector<OpId>& order) {
+    const size_t from = random_.below(order.size());
+    const bool later = (random_.next() & 1) != 0;
+    const size_t farthest = context_.passing.reach(order, from, later);
+    if (farthest == 0) return false;
+    const auto far = static_cast<std::ptrdiff_t>(1 + random_.below(farthest));
+    const auto at = order.begin() + static_cast<std::ptrdiff_t>(from);
+    if (later) {
+      std::rotate(at, at + 1, at + far + 1);
+    } else {
+      std::rotate(at - far, at, at + 1);
+    }
+    return true;
+  }
+
+  SearchContext& context_;
+  Random& random_;
+};
 
 }  // namespace
 
-double OrderSearch::energy(const OrderCost::Result& cost, double weight) const {
-  return 100.0 * static_cast<double>(cost.time_ns - once_ns_) / static_cast<double>(once_ns_ + 1) +
-         weight * cost.overflow / (static_cast<double>(settings_.budget_bytes) + 1);
-}
-
-// Inserts the op that makes something the op at a random position uses, or an output at the end, at
-// most a little before it; an in-place op brings the ops that make what it overwrites. False if there is nothing to insert.
-bool OrderSearch::insert_somewhere(std::vector<OpId>& order) {
-  const size_t use = random_below(order.size() + 1);
-  const auto reads = use < order.size() ? cost_.reads(order[use]) : cost_.outputs();
-  if (reads.empty()) return false;
-  ValueIndex value = reads[random_below(reads.size())];
-  std::vector<OpId> block;
-  while (true) {
-    const Storage& storage = graph_.storage(cost_.storage(value));
-    if (storage.external()) return false;
-    const OpId maker = maker_[static_cast<size_t>(value)];
-    if (!rerunnable_[index(maker)]) return false;
-    block.push_back(maker);
-    if (cost_.version(value) == 0) break;
-    --value;  // versions of a storage are numbered in a row
-  }
-  std::reverse(block.begin(), block.end());
-  const size_t ahead = random_unit() < 0.5 ? 0 : random_below(std::min(use, kFarthestInsertion) + 1);
-  const auto place = order.begin() + static_cast<std::ptrdiff_t>(use - ahead);
-  for (const OpId op : block) {
-    // Before its first run it would be the first run itself.
-    const bool fixed = settings_.keep_order || keep_mutual_order(graph_.op(op), graph_.op(op));
-    if (fixed && std::find(order.begin(), place, op) == place) return false;
-  }
-  order.insert(place, block.begin(), block.end());
-  return true;
-}
-
-bool OrderSearch::erase_somewhere(std::vector<OpId>& order) {
-  const std::vector<size_t> reruns = reruns_of(order);
-  if (reruns.empty()) return false;
-  const size_t rerun = reruns[random_below(reruns.size())];
-  order.erase(order.begin() + static_cast<std::ptrdiff_t>(rerun));
-  return true;
-}
-
-bool OrderSearch::move_somewhere(std::vector<OpId>& order) {
-  const size_t from = random_below(order.size());
-  const bool later = (random() & 1) != 0;
-  const size_t farthest = passing_.reach(order, from, later);
-  if (farthest == 0) return false;
-  const size_t distance = 1 + random_below(farthest);
-  const auto at = order.begin() + static_cast<std::ptrdiff_t>(from);
-  const auto far = static_cast<std::ptrdiff_t>(distance);
-  if (later) {
-    std::rotate(at, at + 1, at + far + 1);
-  } else {
-    std::rotate(at - far, at, at + 1);
-  }
-  return true;
-}
-
-void OrderSearch::anneal(Found& best, int64_t work) {
+void anneal(SearchContext& context, FoundOrder& best, int64_t work, Effort& effort) {
   if (best.order.empty()) return;
-  const int64_t from = cost_.work();
-  const double total = static_cast<double>(std::max<int64_t>(1, work));
-  Found current = best;
-  std::vector<OpId> trial;
-  while (!exhausted()) {
-    const double progress = static_cast<double>(cost_.work() - from) / total;
-    if (progress >= 1) break;
-    const double temperature = kHot * std::pow(kCold / kHot, progress);
-    const double weight = kLightWeight * std::pow(kHeavyWeight / kLightWeight, progress);
-    trial = current.order;
-    const double kind = random_unit();
-    const bool changed = kind < 0.3    ? insert_somewhere(trial)
-                         : kind < 0.5 || settings_.keep_order ? erase_somewhere(trial)
-                                       : move_somewhere(trial);
-    cost_.add_work(static_cast<int64_t>(trial.size()));
-    if (!changed) continue;
-    const OrderCost::Result cost = evaluate(trial);
-    if (!cost.legal) continue;
-    const double worse = energy(cost, weight) - energy(current.cost, weight);
-    if (worse > -std::log(1e-12 + random_unit()) * temperature) continue;
-    current.order.swap(trial);
-    current.cost = cost;
-    current.fits = cost.overflow == 0;
-    if (current.fits && (!best.fits || current.cost.time_ns < best.cost.time_ns)) best = current;
-  }
+  Effort own = effort.part(work);
+  Annealing(context).run(best, own);
 }
 
 }  // namespace remat

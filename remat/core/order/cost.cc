@@ -156,7 +156,6 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
     if (external_value_[v] && version_[v] == 0 && copies_[v] == 1) --live_copies;
   }
   result.legal = live_copies == 0;
-  work_ += static_cast<int64_t>(order.size()) * kWorkPerOp;
   return result;
 }
 

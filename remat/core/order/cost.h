@@ -35,12 +35,7 @@ class OrderCost {
   // Bytes resident at each position of the order evaluated last.
   std::span<const int64_t> resident_bytes() const { return resident_; }
 
-  static constexpr int64_t kWorkPerOp = 4;
-  static constexpr double kNsPerWork = 2.5;  // on an idle machine
-
-  // Work done so far, in operands looked at: a measure of effort that does not depend on the clock.
-  int64_t work() const { return work_; }
-  void add_work(int64_t operands) { work_ += operands; }
+  static constexpr int64_t kWorkPerOp = 4;  // of evaluate, in units of effort.h: an op's operands
 
   // Values are numbered: all versions of a storage in a row. Externals that never change are not
   // values here: they are always at hand.
@@ -100,7 +95,6 @@ class OrderCost {
   std::vector<int32_t> first_run_;  // by op, if has_effects_
   std::vector<int64_t> resident_;   // by position
   std::vector<ReusePair> taken_;    // pairs of the op at work that do share
-  int64_t work_ = 0;
 };
 
 }  // namespace remat

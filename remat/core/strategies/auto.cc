@@ -7,6 +7,8 @@
 
 namespace remat {
 
-Plan plan_auto(const Graph& graph, const PlanOptions& options) { return plan_best(graph, options); }
+Plan plan_auto(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  return plan_best(graph, options, effort);
+}
 
 }  // namespace remat

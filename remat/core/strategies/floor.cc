@@ -8,7 +8,8 @@
 
 #include "remat/core/exact/bound.h"
 #include "remat/core/order/low_order.h"
-#include "remat/core/order/search.h"
+#include "remat/core/order/reorder.h"
+#include "remat/core/order/repair.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
@@ -21,9 +22,12 @@ namespace {
 constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
-constexpr int64_t kWork = 12'000'000;  // of OrderCost, for each search: some 30 ms at most
+constexpr int64_t kWork = 12'000'000;  // for each search: some 30 ms at most
 constexpr int64_t kWorkPerOpCubed = 10;  // small graphs need fewer orders, and these are shorter
 constexpr int64_t kLargestForSmall = 106;  // where the two meet
+// The budget is so much less than the peak at first; half of it where that is not reached.
+constexpr double kFirstStep = 0.6;
+constexpr double kLastStep = 0.002;
 constexpr int64_t kReorderPart = 20;  // of that, in each attempt to get lower, for another order
 
 Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
@@ -48,19 +52,20 @@ Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_byte
 // Repairs the order for lower and lower budgets: large steps first, then smaller ones. A repair that
 // does not reach its budget has often lowered the peak all the same.
 std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
-                          int64_t least_bytes) {
+                          int64_t least_bytes, Effort& whole) {
   const int64_t ops = static_cast<int64_t>(graph.ops.size());
   const int64_t work = ops < kLargestForSmall ? kWorkPerOpCubed * ops * ops * ops : kWork;
-  OrderSearch search(graph, {.keep_order = !move_ops, .limits = {.work = work}});
-  OrderSearch::Found best = search.start(std::move(from));
-  for (double step = 0.6; step > 0.002 && !search.exhausted();) {
+  Effort effort = whole.part(work);
+  SearchContext context(graph, {.keep_order = !move_ops});
+  FoundOrder best = context.start(std::move(from), effort);
+  for (double step = kFirstStep; step > kLastStep && !effort.exhausted();) {
     const int64_t peak = best.cost.peak_bytes;
     if (peak <= least_bytes) break;
     const int64_t less = std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
-    search.set_budget(std::max(peak - less, least_bytes));
-    OrderSearch::Found trial = search.start(best.order);
-    search.reorder(trial, work / kReorderPart);
-    search.repair(trial);
+    context.budget_bytes = std::max(peak - less, least_bytes);
+    FoundOrder trial = context.start(best.order, effort);
+    reorder(context, trial, work / kReorderPart, effort);
+    Repair(context, effort).run(trial);
     if (trial.cost.peak_bytes < peak) {
       best = std::move(trial);
     } else {
@@ -78,7 +83,7 @@ Floor set_by(const Graph& graph, const Plan& lowest) {
   return result;
 }
 
-Plan lowest_plan(const Graph& graph, bool keep_order) {
+Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
   const int64_t least = lower_bound_peak_bytes(graph);
   Plan lowest = lowest_construction(graph, keep_order, least);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
@@ -88,8 +93,8 @@ Plan lowest_plan(const Graph& graph, bool keep_order) {
   const auto consider = [&](std::vector<OpId> from, bool move_ops) {
     // A search on a very long order would only use up its work.
     if (from.size() > longest) return;
-    Plan plan = make_plan(graph, lowest.strategy, lowered(graph, std::move(from), move_ops, least),
-                          kNoBudget);
+    Plan plan = make_plan(graph, lowest.strategy,
+                          lowered(graph, std::move(from), move_ops, least, effort), kNoBudget);
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   };
   consider(lowest.order, false);
@@ -105,8 +110,8 @@ Plan lowest_plan(const Graph& graph, bool keep_order) {
 
 }  // namespace
 
-Plan plan_for_floor(const Graph& graph, bool keep_order) {
-  Plan lowest = lowest_plan(graph, keep_order);
+Plan plan_for_floor(const Graph& graph, bool keep_order, Effort& effort) {
+  Plan lowest = lowest_plan(graph, keep_order, effort);
   if (!keep_order) lowest.floor = set_by(graph, lowest);
   return lowest;
 }

@@ -17,7 +17,10 @@
 #include "remat/core/exact/bound.h"
 #include "remat/core/exact/linear_model.h"
 #include "remat/core/exact/state_search.h"
-#include "remat/core/order/search.h"
+#include "remat/core/order/context.h"
+#include "remat/core/order/repair.h"
+#include "remat/core/order/reruns.h"
+#include "remat/core/order/ruin.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
@@ -31,7 +34,7 @@ using detail::concat;
 
 constexpr std::string_view kName = "optimal";
 constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
-constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
+constexpr int64_t kPolishWork = 20'000'000;  // about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
@@ -47,7 +50,8 @@ bool one_place_each(const Graph& graph) {
 
 class Optimal {
  public:
-  Optimal(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+  Optimal(const Graph& graph, const PlanOptions& options, Effort& effort)
+      : graph_(graph), options_(options), effort_(effort) {}
 
   Plan plan() {
     best_ = plan_keep_all(graph_, options_);
@@ -77,11 +81,11 @@ class Optimal {
   // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
     if (infeasible_) {
-      Plan lowest = plan_for_floor(graph_, options_.keep_order);
+      Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
       best_ = make_plan(graph_, "search", std::move(lowest.order), options_.budget_bytes);
       best_.floor = lowest.floor;
     } else {
-      best_ = plan_local_search(graph_, options_);
+      best_ = plan_local_search(graph_, options_, effort_);
     }
     floor_ = best_.floor;
     bound_ns_ = std::max(bound_ns_, best_.lower_bound_time_ns.value_or(0));
@@ -101,7 +105,7 @@ class Optimal {
 
   // True if it has settled the matter.
   bool search_all_states() {
-    StateSearchResult found = remat::search_all_states(graph_, options_);
+    StateSearchResult found = remat::search_all_states(graph_, options_, effort_);
     if (!found.complete) return false;
     if (!found.feasible) {
       infeasible_ = true;
@@ -124,7 +128,9 @@ class Optimal {
       note_ = concat("no plan was found that fits ", scope(), "; that there is none is not proven");
       return;
     }
-    if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
+    if (!proven() && options_.stages.windows && graph_.ops.size() <= kMostWindowOps) {
+      search_windows_from_here();
+    }
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
     } else if (proven()) {
@@ -138,7 +144,7 @@ class Optimal {
   void search_windows_from_here() {
     const std::vector<OpId> first = first_runs(graph_, best_.order);
     const bool given = first == given_order(graph_);
-    Effort effort = effort_of(graph_, options_, kWindowShare);
+    Effort effort = effort_.part(work_share(graph_, options_, kWindowShare));
     const WindowSearchResult found =
         search_windows(graph_, given_order(graph_), options_.budget_bytes, effort, best_.time_ns);
     if (options_.keep_order) {
@@ -159,21 +165,20 @@ class Optimal {
   void propose(const WindowSearchResult& found) {
     if (!found.order.empty()) take(found.order);
     if (found.proposal.empty()) return;
-    Effort effort = effort_of(graph_, options_, kWindowShare);
-    OrderSearch search(graph_, {.budget_bytes = options_.budget_bytes,
-                                .keep_order = options_.keep_order,
-                                .seed = options_.seed,
-                                .limits = {.work = kPolishWork, .effort = &effort}});
-    OrderSearch::Found start = search.start(found.proposal);
-    if (!start.fits) search.repair(start);
-    if (!start.fits) return;
-    search.prune(start, start.order.size());
-    search.improve(start, kPolishWork, [](const OrderSearch::Found&) {});
+    Effort effort = effort_.part(kPolishWork);
+    SearchContext context(graph_, {.budget_bytes = options_.budget_bytes,
+                                   .keep_order = options_.keep_order,
+                                   .seed = options_.seed});
+    FoundOrder start = context.start(found.proposal, effort);
+    if (!Repair(context, effort).run(start)) return;
+    prune(context, start, start.order.size(), effort);
+    Ruin(context, effort).improve(start, effort.left());
     take(std::move(start.order));
   }
 
   const Graph& graph_;
   const PlanOptions& options_;
+  Effort& effort_;
   Plan best_;
   std::optional<Floor> floor_;
   int64_t bound_ns_ = 0;     // proven for the plans that the options allow
@@ -184,21 +189,20 @@ class Optimal {
 
 }  // namespace
 
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options) {
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options, Effort& effort) {
   if (!one_place_each(graph)) return {};
   const bool worth_it = graph.ops.size() <= kMostlyComplete;
-  const Effort effort = effort_of(graph, options, worth_it ? kAllStatesShare : kStatesShare);
-  return search_states(graph, options.budget_bytes,
-                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order,
-                        .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});
+  Effort own = effort.part(work_share(graph, options, worth_it ? kAllStatesShare : kStatesShare));
+  return search_states(graph, options.budget_bytes, own,
+                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order});
 }
 
-Plan plan_best(const Graph& graph, const PlanOptions& options) {
-  return Optimal(graph, options).plan();
+Plan plan_best(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  return Optimal(graph, options, effort).plan();
 }
 
-Plan plan_optimal(const Graph& graph, const PlanOptions& options) {
-  Plan plan = plan_best(graph, options);
+Plan plan_optimal(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  Plan plan = plan_best(graph, options, effort);
   plan.strategy = kName;
   return plan;
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "remat/core/order/search.h"
+#include "remat/core/order/reorder.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/strategies/shares.h"
@@ -16,7 +16,7 @@ namespace remat {
 namespace {
 
 constexpr size_t kMostRuns = 5'000;
-constexpr double kNsPerNode = 400;  // of a packing's search
+constexpr int64_t kWorkPerNode = 160;  // of a packing's search
 constexpr int64_t kTriesPerRun = 5;
 // Parts of the arena above which less should lie, the most helpful first: lower ones free more ticks,
 // higher ones free the fullest.
@@ -24,13 +24,12 @@ constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
 
 }  // namespace
 
-void make_packable(const Graph& graph, const PlanOptions& options, Plan& plan) {
+void make_packable(const Graph& graph, const PlanOptions& options, Effort& effort, Plan& plan) {
   if (!plan.feasible || options.keep_order || plan.order.size() > kMostRuns) return;
-  const Effort effort = effort_of(graph, options, kPackingShare);
+  const int64_t share = work_share(graph, options, kPackingShare);
   // Never more than what `place` does by itself: its clock is not to end it.
   const int64_t nodes =
-      std::min(PlaceOptions{}.max_search_nodes,
-               static_cast<int64_t>(static_cast<double>(effort.left_ns()) / kNsPerNode));
+      std::min(PlaceOptions{}.max_search_nodes, share / kWorkPerNode);
   const int64_t external_bytes = graph.external_bytes();
   const int64_t enough_bytes = options.placed && options.budget_bytes != kNoBudget
                                    ? options.budget_bytes - external_bytes
@@ -49,12 +48,11 @@ void make_packable(const Graph& graph, const PlanOptions& options, Plan& plan) {
   const double arena_bytes = static_cast<double>(plan.peak_bytes - external_bytes);
   Placement best = addresses_of(first);
   for (size_t i = 0; i < std::size(kLines) && !good(best); ++i) {
-    OrderSearch search(graph, {.budget_bytes = options.budget_bytes,
-                               .seed = options.seed + i,
-                               .limits = {.work = work_of(effort), .effort = &effort}});
-    OrderSearch::Found found = search.start(first);
-    search.flatten(found, external_bytes + static_cast<int64_t>(kLines[i] * arena_bytes),
-                   kTriesPerRun * static_cast<int64_t>(first.size()));
+    SearchContext context(graph, {.budget_bytes = options.budget_bytes, .seed = options.seed + i});
+    Effort own = effort.part(share);
+    FoundOrder found = context.start(first, own);
+    flatten(context, found, external_bytes + static_cast<int64_t>(kLines[i] * arena_bytes),
+            kTriesPerRun * static_cast<int64_t>(first.size()), own);
     Placement placement = addresses_of(found.order);
     if (!good(placement) && 2 * waste(placement) > waste(best)) continue;
     best = std::move(placement);

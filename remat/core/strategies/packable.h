@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "remat/core/effort.h"
 #include "remat/core/graph.h"
 #include "remat/core/plan.h"
 
@@ -18,6 +19,6 @@ namespace remat {
 // not for long. The plan gets another order, never with a higher peak, if that wastes nothing or clearly
 // less, and the addresses if they waste nothing, or fit into the budget where options.placed asks for
 // that. Does nothing where the order must be kept, and for plans that do not fit or are very long.
-void make_packable(const Graph& graph, const PlanOptions& options, Plan& plan);
+void make_packable(const Graph& graph, const PlanOptions& options, Effort& effort, Plan& plan);
 
 }  // namespace remat

@@ -9,17 +9,29 @@
 namespace remat {
 namespace {
 
+// A strategy that does not search has nothing to count.
+template <Plan (*strategy)(const Graph&, const PlanOptions&)>
+Plan construct(const Graph& graph, const PlanOptions& options, Effort&) {
+  return strategy(graph, options);
+}
+
 constexpr Strategy kStrategies[] = {
-    {"keep_all", "recompute nothing: the baseline", plan_keep_all},
-    {"recompute_all", "keep only what is external: least memory, most time", plan_recompute_all},
-    {"every_k", "keep every k-th boundary, k = sqrt(n) by default (Chen et al. 2016)", plan_every_k},
-    {"selective", "keep what is expensive to make, recompute what is cheap", plan_selective},
-    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed", plan_mutwo},
+    {"keep_all", "recompute nothing: the baseline", construct<plan_keep_all>},
+    {"recompute_all", "keep only what is external: least memory, most time",
+     construct<plan_recompute_all>},
+    {"every_k", "keep every k-th boundary, k = sqrt(n) by default (Chen et al. 2016)",
+     construct<plan_every_k>},
+    {"selective", "keep what is expensive to make, recompute what is cheap",
+     construct<plan_selective>},
+    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed",
+     construct<plan_mutwo>},
     {"chain_dp", "optimal dynamic programming over a chain of blocks (rotor, Beaumont et al. 2019)",
-     plan_chain_dp},
-    {"search", "ours: greedy by exact marginal time, then large-neighbourhood search", plan_search},
-    {"optimal", "exact for small graphs (MILP, HiGHS), with a proven bound for all", plan_optimal},
-    {"auto", "the fastest of the above that fits (default)", plan_auto},
+     construct<plan_chain_dp>},
+    {"search", "ours: greedy by exact marginal time, then large-neighbourhood search", plan_search,
+     /*searches=*/true},
+    {"optimal", "exact for small graphs (MILP, HiGHS), with a proven bound for all", plan_optimal,
+     /*searches=*/true},
+    {"auto", "the fastest of the above that fits (default)", plan_auto, /*searches=*/true},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "remat/core/exact/linear_model.h"
 #include "remat/core/exact/window_model.h"
 #include "remat/core/order/cost.h"
+#include "remat/core/order/reruns.h"
 
 namespace remat {
 namespace {
@@ -81,21 +82,15 @@ class WindowSearch {
     return true;
   }
 
-  // Takes out re-runs without which the order is legal and no higher.
+  // Takes out re-runs without which the order is legal and no higher, from the end.
   void trim(std::vector<OpId>& order) {
-    std::vector<bool> again(order.size(), false), seen(graph_.ops.size(), false);
-    for (size_t i = 0; i < order.size(); ++i) {
-      again[i] = seen[index(order[i])];
-      seen[index(order[i])] = true;
-    }
+    std::vector<size_t> reruns = reruns_of(graph_, order);
+    std::reverse(reruns.begin(), reruns.end());
     const int64_t limit = std::max(budget_bytes_, cost_.evaluate(order, budget_bytes_).peak_bytes);
-    for (size_t i = order.size(); i-- > 0;) {
-      if (!again[i]) continue;
-      std::vector<OpId> without = order;
-      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+    erase_needless(order, reruns, [&](const std::vector<OpId>& without) {
       const OrderCost::Result found = cost_.evaluate(without, budget_bytes_);
-      if (found.legal && found.peak_bytes <= limit) order = std::move(without);
-    }
+      return found.legal && found.peak_bytes <= limit;
+    });
   }
 
   void choose_first_cuts() {

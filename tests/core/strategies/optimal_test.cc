@@ -80,15 +80,16 @@ TEST(BruteForce, NeverClaimsMoreThanTheOptimum) {
       const StateSearchResult all = testing::brute_force(made.graph, budget);
       if (!all.complete || !all.feasible) continue;
       const int64_t optimum = all.time_ns - keep_all_baseline(made.graph).time_ns;
+      Effort effort;
       ASSERT_EQ(all.least_extra_ns, optimum) << "seed " << seed;
       for (const size_t most_states : {1, 10, 100, 1000}) {
         const StateSearchResult some =
-            search_states(made.graph, budget, {.max_states = most_states});
+            search_states(made.graph, budget, effort, {.max_states = most_states});
         ASSERT_LE(some.least_extra_ns, optimum) << "seed " << seed << ", states " << most_states;
         claims += !some.complete && some.least_extra_ns > 0;
       }
       const StateSearchResult enough =
-          search_states(made.graph, budget, {.enough_extra_ns = optimum / 2});
+          search_states(made.graph, budget, effort, {.enough_extra_ns = optimum / 2});
       ASSERT_GE(enough.least_extra_ns, optimum / 2) << "seed " << seed;
       ASSERT_LE(enough.least_extra_ns, optimum) << "seed " << seed;
     }

@@ -42,7 +42,8 @@ TEST(Packable, AnotherOrderOfTheSameRunsIsNoHigherAndOftenPacksWithoutWaste) {
     const Plan before = plan(graph, options);
     if (!before.feasible) continue;
     Plan after = before;
-    make_packable(graph, options, after);
+    Effort effort;
+    make_packable(graph, options, effort, after);
 
     EXPECT_EQ(sorted(after.order), sorted(before.order));
     const Schedule schedule = rewrite(graph, after.order);
@@ -74,7 +75,8 @@ TEST(Packable, WhatIsEnoughForTheBudgetIsEnoughForPlacedPlans) {
     options.budget_bytes = 2 * made.peak_bytes;
     const std::vector<OpId> order = made.order;
     made.feasible = true;
-    make_packable(graph, options, made);
+    Effort effort;
+    make_packable(graph, options, effort, made);
     EXPECT_EQ(made.order, order);
     ASSERT_TRUE(made.placement);
     EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, options.budget_bytes);
@@ -87,12 +89,13 @@ TEST(Packable, LeavesAloneWhatMustBeKeptOrDoesNotFit) {
   const Plan before = plan(graph, options);
   Plan made = before;
   made.feasible = false;
-  make_packable(graph, options, made);
+  Effort effort;
+  make_packable(graph, options, effort, made);
   EXPECT_EQ(made.order, before.order);
   EXPECT_FALSE(made.placement);
   options.keep_order = true;
   made.feasible = true;
-  make_packable(graph, options, made);
+  make_packable(graph, options, effort, made);
   EXPECT_EQ(made.order, before.order);
   EXPECT_FALSE(made.placement);
 }

@@ -192,12 +192,13 @@ struct Score {
 };
 
 // Of every `step`-th case.
-Score score_of(Plan (*search)(const Graph&, const PlanOptions&), size_t step) {
+Score score_of(Plan (*search)(const Graph&, const PlanOptions&, Effort&), size_t step) {
   Score score;
   for (size_t i = 0; i < cases_up_to_ten().size(); i += step) {
     const Case& one = cases_up_to_ten()[i];
     if (!one.best_ns) continue;
-    const Plan found = search(one.graph, {.budget_bytes = one.budget_bytes});
+    Effort effort;
+    const Plan found = search(one.graph, {.budget_bytes = one.budget_bytes}, effort);
     ++score.cases;
     score.missed += !found.feasible;
     if (!found.feasible) continue;
