@@ -43,6 +43,7 @@ struct Grid {
   std::vector<std::string> strategies;
   std::vector<double> budget_percents;  // falling
   double time_limit_seconds = 2;
+  SearchStages stages = {};
   // Called before each plan is made.
   std::function<void(std::string_view strategy, double budget_percent)> progress = {};
 };

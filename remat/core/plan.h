@@ -35,6 +35,7 @@ struct SearchStages {
   bool lower_targets = true;  // where nothing fits yet, aim below the budget
   bool anneal = true;         // small graphs: one op moved, inserted or erased at a time
   bool ruin = true;           // take out a few re-runs and repair
+  bool flatten = true;        // before that, move runs so that less lies close to the budget
   bool bound = true;          // stop where a bound shows that nothing is left to gain
   bool windows = true;        // plans from the relaxation that bounds are proven with
 };

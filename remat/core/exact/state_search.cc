@@ -73,6 +73,10 @@ class Search {
     for (const StorageId id : graph.outputs) {
       if (!graph.storage(id).external()) outputs_.push_back(at({id, graph.last_version(id)}));
     }
+    for (const Op& op : graph.ops) {
+      std::vector<size_t>& inputs = inputs_.emplace_back();
+      for (const Value& value : internal_inputs(graph, op)) inputs.push_back(at(value));
+    }
   }
 
   StateSearchResult run(Effort& effort) {
@@ -142,12 +146,7 @@ class Search {
         if (!again) continue;
         least_ns += op.time_ns;
       }
-      for (const Value& value : op.reads) {
-        if (internal(value)) needed_[at(value)] = 1;
-      }
-      for (const Value& value : op.updates) {
-        if (internal(value)) needed_[at(value)] = 1;
-      }
+      for (const size_t value : inputs_[o]) needed_[value] = 1;
     }
     return options_.ignore_time ? 0 : least_ns;
   }
@@ -266,12 +265,7 @@ class Search {
       for (const StorageId id : op.creates) wanted |= useful[at({id, 0})] != 0;
       for (const Value& value : op.updates) wanted |= internal(value) && useful[at(value) + 1] != 0;
       if (!wanted) continue;
-      for (const Value& value : op.reads) {
-        if (internal(value)) useful[at(value)] = 1;
-      }
-      for (const Value& value : op.updates) {
-        if (internal(value)) useful[at(value)] = 1;
-      }
+      for (const size_t value : inputs_[o]) useful[value] = 1;
     }
     return useful;
   }
@@ -308,10 +302,7 @@ class Search {
     // What may be forgotten before the op, largest first.
     std::vector<size_t> spare;
     for (size_t v = 0; v < values_.size(); ++v) {
-      const Value& value = values_[v];
-      const bool operand =
-          std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end() ||
-          std::find(op.updates.begin(), op.updates.end(), value) != op.updates.end();
+      const bool operand = std::ranges::find(inputs_[o], v) != inputs_[o].end();
       for (int copy = operand ? 1 : 0; copy < before[v] && bytes(v) > 0; ++copy) spare.push_back(v);
     }
     std::sort(spare.begin(), spare.end(), [&](size_t a, size_t b) {
@@ -388,6 +379,7 @@ class Search {
   int64_t free_bytes_;
   ValueNumbers values_;
   std::vector<size_t> outputs_;  // values
+  std::vector<std::vector<size_t>> inputs_;  // by op: values that it reads or updates
   std::array<bool, kMostValues> needed_{};  // scratch
   std::vector<State> states_;
   using Open = std::tuple<int64_t, int, size_t>;  // least time of all re-runs, ops left, state

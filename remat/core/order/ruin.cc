@@ -81,7 +81,7 @@ Ruin::Choice Ruin::choose(const std::vector<OpId>& order) {
 
 void Ruin::round(FoundOrder& current) {
   Random& random = context_.random;
-  if (!context_.keep_order) {
+  if (flatten_ && !context_.keep_order) {
     // Orders that cost the same are as good a place to start from, and one with more room is better.
     const double line = (kLowestLine + kLineRange * random.unit()) *
                         static_cast<double>(context_.budget_bytes);

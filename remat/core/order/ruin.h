@@ -15,8 +15,9 @@ namespace remat {
 // while without a better order it goes back to the best.
 class Ruin {
  public:
-  Ruin(SearchContext& context, Effort& effort)
-      : context_(context), effort_(effort), repair_(context, effort) {}
+  // `flatten`: before each round, moves runs so that less lies close to the budget.
+  Ruin(SearchContext& context, Effort& effort, bool flatten = true)
+      : context_(context), effort_(effort), flatten_(flatten), repair_(context, effort) {}
 
   // Rounds until so much work is spent: one that has begun is finished, unless the effort is exhausted.
   // Demands that the best order fits; it will still. Calls `report` with every better order.
@@ -34,6 +35,7 @@ class Ruin {
 
   SearchContext& context_;
   Effort& effort_;
+  bool flatten_;
   Repair repair_;
 };
 

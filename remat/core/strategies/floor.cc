@@ -30,14 +30,15 @@ constexpr double kFirstStep = 0.6;
 constexpr double kLastStep = 0.002;
 constexpr int64_t kReorderPart = 20;  // of that, in each attempt to get lower, for another order
 
-Plan lowest_construction(const Graph& graph, bool keep_order, int64_t least_bytes) {
+Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_order,
+                         int64_t least_bytes) {
   Plan lowest = plan_keep_all(graph, {});
   const auto consider = [&](Plan candidate) {
     if (candidate.peak_bytes >= lowest.peak_bytes) return;
     if (keep_order && !keeps_order(graph, candidate.order)) return;
     lowest = std::move(candidate);
   };
-  consider(plan_recompute_all(graph, {.max_runs = kMaxRuns}));
+  consider(all_again);
   consider(plan_selective(graph, {}));
   consider(plan_every_k(graph, {}));
   for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= 4) {
@@ -85,7 +86,8 @@ Floor set_by(const Graph& graph, const Plan& lowest) {
 
 Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
   const int64_t least = lower_bound_peak_bytes(graph);
-  Plan lowest = lowest_construction(graph, keep_order, least);
+  const Plan all_again = plan_recompute_all(graph, {.max_runs = kMaxRuns});
+  Plan lowest = lowest_construction(graph, all_again, keep_order, least);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
   // lower peak would not end.
   if (graph.ops.empty()) return lowest;
@@ -97,6 +99,7 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
                           lowered(graph, std::move(from), move_ops, least, effort), kNoBudget);
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   };
+  const std::vector<OpId> lowest_of_constructions = lowest.order;
   consider(lowest.order, false);
   if (keep_order) {
     consider(given_order(graph), false);
@@ -104,6 +107,8 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
   }
   consider(given_order(graph), true);
   consider(low_peak_order(graph), true);
+  // Where another construction is the lowest, this one often has further to go.
+  if (lowest_of_constructions != all_again.order) consider(all_again.order, false);
   consider(lowest.order, true);
   return lowest;
 }

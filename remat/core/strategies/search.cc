@@ -104,8 +104,8 @@ class Searcher {
         if (own.spent() == 0) return;
         continue;
       }
-      Ruin(context_, effort).improve(best, round - own.spent(),
-                                     [&](const FoundOrder& found) { report(found); });
+      Ruin(context_, effort, stages().flatten)
+          .improve(best, round - own.spent(), [&](const FoundOrder& found) { report(found); });
     }
   }
 
