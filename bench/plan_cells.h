@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/plan.h"
 
 namespace remat::bench {
 
