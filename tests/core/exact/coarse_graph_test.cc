@@ -88,6 +88,19 @@ TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
   EXPECT_GT(tight, 20);  // it does say something
 }
 
+// 0.002 %: 2 of 100,000; below 50,000 nothing but the bound itself will do.
+TEST(Bound, IsAttainedByWhatIsAsGood) {
+  EXPECT_TRUE(attains(100'000, 100'000));
+  EXPECT_TRUE(attains(100'000, 99'998));
+  EXPECT_FALSE(attains(100'000, 99'997));
+  EXPECT_TRUE(attains(40'000, 40'000));
+  EXPECT_FALSE(attains(40'000, 39'999));
+  for (const int64_t time_ns : {1, 49'999, 50'000, 123'456'789}) {
+    EXPECT_TRUE(attains(time_ns, settling_bound_ns(time_ns)));
+    EXPECT_FALSE(attains(time_ns, settling_bound_ns(time_ns) - 1));
+  }
+}
+
 // Eight layers, where a value can only be made again through all layers below: no cut through first
 // runs sees what a chain of re-runs needs.
 TEST(Bound, OfADeepChainIsAttained) {
