@@ -40,7 +40,9 @@ class Effort {
   // Of this one and of all who pay for it.
   int64_t left() const;
   // How much of its own limit is spent, from 0 to 1 and a little more.
-  double progress() const { return static_cast<double>(spent_) / static_cast<double>(std::max<int64_t>(1, limit_)); }
+  double progress() const {
+    return static_cast<double>(spent_) / static_cast<double>(std::max<int64_t>(1, limit_));
+  }
 
   // Whether nothing is left, or CPU time has ended. That is looked at now and then: asking for it takes
   // as long as looking at a small order.

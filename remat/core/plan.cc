@@ -27,7 +27,8 @@ const Strategy& strategy_named(std::string_view name) {
   for (const Strategy& strategy : strategies()) {
     if (strategy.name == name) return strategy;
   }
-  throw Error(detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
+  throw Error(
+      detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
 }
 
 // What the strategy plans; what a search has found comes with addresses, if they are easily found.
@@ -91,8 +92,8 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
 
 Plan plan(const Graph& graph, const PlanOptions& options) {
   if (options.budget_bytes < 0) {
-    throw Error(detail::concat("[plan] budget_bytes is ", options.budget_bytes,
-                               "; expected zero or more"));
+    throw Error(
+        detail::concat("[plan] budget_bytes is ", options.budget_bytes, "; expected zero or more"));
   }
   const Strategy& strategy = strategy_named(options.strategy);
   Effort effort = effort_of_plan(options);
@@ -110,6 +111,8 @@ Floor floor(const Graph& graph) {
   return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
 }
 
-Floor floor(const Graph& graph, const Plan& plan) { return plan.floor ? *plan.floor : floor(graph); }
+Floor floor(const Graph& graph, const Plan& plan) {
+  return plan.floor ? *plan.floor : floor(graph);
+}
 
 }  // namespace remat

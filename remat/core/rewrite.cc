@@ -28,7 +28,8 @@ class Rewriter {
       holders_.resize(holders_.size() + storage.changers.size() + 1);
     }
     has_run_.resize(graph.ops.size(), false);
-    for (size_t i = 0; i < graph.external_count; ++i) new_instance(static_cast<StorageId>(i), kForever);
+    for (size_t i = 0; i < graph.external_count; ++i)
+      new_instance(static_cast<StorageId>(i), kForever);
   }
 
   Schedule rewrite() {
@@ -66,9 +67,10 @@ class Rewriter {
   InstanceId use(const Value& value, const std::string& user, size_t until) {
     const std::vector<InstanceId>& instances = holders(value);
     if (instances.empty()) {
-      throw Error(concat("[rewrite] at position ", position_, ", ", user, " needs ",
-                         graph_.storage(value.storage).name, " at version ", value.version,
-                         ", which no copy holds there; expected its creator and its updates before"));
+      throw Error(
+          concat("[rewrite] at position ", position_, ", ", user, " needs ",
+                 graph_.storage(value.storage).name, " at version ", value.version,
+                 ", which no copy holds there; expected its creator and its updates before"));
     }
     size_t& last = last_use_[index(instances.back())];
     last = std::max(last, until);
@@ -152,7 +154,9 @@ class Rewriter {
     const auto source = [&](const Reuse& reuse) {
       return instance_of(schedule_.reads(graph_, step), reuse.source);
     };
-    const auto ends = [&](const Reuse& reuse) { return last_use_[index(source(reuse))] == position; };
+    const auto ends = [&](const Reuse& reuse) {
+      return last_use_[index(source(reuse))] == position;
+    };
     take_places(std::span(graph_.op(step.op).reuse), ends, taken_);
     for (const Reuse& reuse : taken_) {
       const InstanceId result = instance_of(schedule_.creates(graph_, step), reuse.result);
@@ -175,14 +179,14 @@ class Rewriter {
   std::span<const OpId> order_;
   RewriteOptions options_;
   Schedule schedule_;
-  std::vector<int32_t> copies_;        // by storage: instances so far
-  std::vector<size_t> first_value_;    // by storage: its version 0 in holders_
+  std::vector<int32_t> copies_;                   // by storage: instances so far
+  std::vector<size_t> first_value_;               // by storage: its version 0 in holders_
   std::vector<std::vector<InstanceId>> holders_;  // by value: copies that hold it, last made last
-  std::vector<size_t> last_use_;           // by instance: position in the order
-  std::vector<bool> has_run_;              // by op
+  std::vector<size_t> last_use_;                  // by instance: position in the order
+  std::vector<bool> has_run_;                     // by op
   size_t position_ = 0;
   std::array<OpId, kOrderClasses.size()> latest_{};  // by class of mutual order: its last first run
-  std::vector<Reuse> taken_;  // scratch
+  std::vector<Reuse> taken_;                         // scratch
 };
 
 }  // namespace

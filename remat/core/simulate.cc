@@ -62,7 +62,8 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
       if (result.in_place_of == kNoInstance) continue;
       const Instance& source = schedule.instances[index(result.in_place_of)];
       const int64_t source_bytes = graph.storage(source.storage).bytes;
-      resident(source, shared_bytes(graph.storage(result.storage).bytes, source_bytes) - source_bytes);
+      resident(source,
+               shared_bytes(graph.storage(result.storage).bytes, source_bytes) - source_bytes);
     }
   }
   return time_ns;

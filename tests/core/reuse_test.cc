@@ -20,8 +20,8 @@ struct Pair {
 std::vector<Pair> taken(const std::vector<Pair>& pairs, const std::string& ending) {
   std::vector<Pair> result = {{'?', '?'}};  // of the op before: to be forgotten
   take_places(
-      std::span(pairs), [&](const Pair& pair) { return ending.find(pair.source) != std::string::npos; },
-      result);
+      std::span(pairs),
+      [&](const Pair& pair) { return ending.find(pair.source) != std::string::npos; }, result);
   return result;
 }
 

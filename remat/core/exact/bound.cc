@@ -31,8 +31,8 @@ int64_t internal_bytes(const Graph& graph) {
 }
 
 // What re-runs must take at least, from more and more of the large storages; none if nothing fits.
-std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes, Effort& effort,
-                                            int64_t enough_ns) {
+std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes,
+                                            Effort& effort, int64_t enough_ns) {
   constexpr double kShare = 0.8;
   constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
   Effort part = effort.part(static_cast<int64_t>(kShare * static_cast<double>(effort.left())));
@@ -112,7 +112,9 @@ class SetByOp {
   SetByOp(size_t ops, size_t width) : words_((width + 63) / 64), bits_(ops * words_, 0) {}
 
   void insert(OpId op, size_t number) { word(op, number / 64) |= uint64_t{1} << number % 64; }
-  bool holds(OpId op, size_t number) const { return (word(op, number / 64) >> number % 64 & 1) != 0; }
+  bool holds(OpId op, size_t number) const {
+    return (word(op, number / 64) >> number % 64 & 1) != 0;
+  }
   void add_all(OpId op, OpId other) {
     for (size_t w = 0; w < words_; ++w) word(op, w) |= word(other, w);
   }

@@ -90,9 +90,8 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
   static_assert(std::is_same_v<HighsInt, int>);
   Solution solution;
   solution.lower_bound = -std::numeric_limits<double>::infinity();
-  Progress progress{.terms = static_cast<double>(term_count()),
-                    .enough = options.enough,
-                    .effort = &effort};
+  Progress progress{
+      .terms = static_cast<double>(term_count()), .enough = options.enough, .effort = &effort};
   if (progress.work() >= effort.left()) return solution;
   const std::unique_ptr<void, Destroy> highs(Highs_create());
   Highs_setBoolOptionValue(highs.get(), "output_flag", 0);

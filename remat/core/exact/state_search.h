@@ -18,9 +18,9 @@ namespace remat {
 //     there a1   ────────▶   a1 a2      ────────────────────▶   a2 a3     or   a1 a3
 //                                        forget a1, or a2
 //
-// Copies are forgotten only when an op does not fit otherwise, and then no more than needed:
-// whoever has more can do everything that whoever has less can. For the same reason a state is
-// passed over if another with the same ops run has all its copies for no more time. Time is that of
+// Copies are forgotten only when an op does not fit otherwise, and then no more than needed. A state
+// that holds a superset of another's copies, has run the same ops and took no more time dominates it:
+// the other is passed over. Time is that of
 // re-runs only, since every plan runs every op once. The state with the least time, so far and yet to
 // come (what is missing must be made again), goes first; of equal ones, the one that is further on.
 
@@ -35,7 +35,7 @@ enum class Freedom : uint8_t {
 
 struct StateSearchOptions {
   Freedom freedom = Freedom::any_order;
-  bool ignore_time = false;       // any plan that fits will do
+  bool ignore_time = false;  // any plan that fits will do
   // Then the search gives up, as when the effort is exhausted; each takes about 300 bytes. Comparing states
   // with each other counts too.
   size_t max_states = std::numeric_limits<size_t>::max();

@@ -69,7 +69,8 @@ class Annealing {
   // there is nothing to insert.
   bool insert_somewhere(std::vector<OpId>& order) {
     const size_t use = random_.below(order.size() + 1);
-    const auto used = use < order.size() ? context_.cost.reads(order[use]) : context_.cost.outputs();
+    const auto used =
+        use < order.size() ? context_.cost.reads(order[use]) : context_.cost.outputs();
     if (used.empty()) return false;
     std::vector<OpId> block;
     for (OrderCost::ValueIndex value = used[random_.below(used.size())];; --value) {
@@ -80,9 +81,8 @@ class Annealing {
       if (context_.cost.version(value) == 0) break;  // else the version before is the number before
     }
     std::reverse(block.begin(), block.end());
-    const size_t ahead = random_.chance(kRightBeforeUse)
-                             ? 0
-                             : random_.below(std::min(use, kFarthestAhead) + 1);
+    const size_t ahead =
+        random_.chance(kRightBeforeUse) ? 0 : random_.below(std::min(use, kFarthestAhead) + 1);
     const auto place = order.begin() + static_cast<std::ptrdiff_t>(use - ahead);
     for (const OpId op : block) {
       // Before its first run it would be the first run itself.

@@ -132,7 +132,8 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
       for (const Update& effect : effects_[index(op)]) change(effect);
     }
     if (const auto pairs = reuse(op); !pairs.empty()) {
-      take_places(pairs, [&](const ReusePair& pair) { return copies_[at(pair.source)] == 0; }, taken_);
+      take_places(
+          pairs, [&](const ReusePair& pair) { return copies_[at(pair.source)] == 0; }, taken_);
       for (const ReusePair& pair : taken_) during -= pair.shared_bytes;
     }
     for (const ValueIndex read : reads(op)) {

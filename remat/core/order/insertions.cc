@@ -7,15 +7,18 @@ namespace remat {
 namespace {
 
 constexpr size_t kMostPlaces = 4;
-constexpr size_t kMostOpsForPlaces = 1'500;  // beyond, a value is made again right before its use only
+constexpr size_t kMostOpsForPlaces =
+    1'500;  // beyond, a value is made again right before its use only
 constexpr size_t kLargestBlock = 200;
-constexpr int64_t kWorkPerOpOfBlock = 30;   // look-ups in the timeline are not cheap
-constexpr int64_t kWorkPerOpToLookAt = 6;   // to build the timeline and the profile
-constexpr double kNoTime = 1e-3;            // in place of 0 ns, so that ratios are finite
+constexpr int64_t kWorkPerOpOfBlock = 30;  // look-ups in the timeline are not cheap
+constexpr int64_t kWorkPerOpToLookAt = 6;  // to build the timeline and the profile
+constexpr double kNoTime = 1e-3;           // in place of 0 ns, so that ratios are finite
 
 }  // namespace
 
-double ratio(double gain, int64_t time_ns) { return gain / (static_cast<double>(time_ns) + kNoTime); }
+double ratio(double gain, int64_t time_ns) {
+  return gain / (static_cast<double>(time_ns) + kNoTime);
+}
 
 std::vector<OpId> with_insertions(const std::vector<OpId>& order,
                                   std::span<const Insertion> insertions) {
@@ -116,12 +119,14 @@ std::vector<Insertion> InsertionFinder::at(size_t position, size_t most, std::op
       insertion.before = spot.before;
       insertion.gain = spot.gain;
       if (!collect_block(staying, to_beat, insertion, effort)) continue;
-      if (tabu && std::binary_search(insertion.block.begin(), insertion.block.end(), *tabu)) continue;
+      if (tabu && std::binary_search(insertion.block.begin(), insertion.block.end(), *tabu))
+        continue;
       const bool known = std::any_of(best.begin(), best.end(), [&](const Insertion& other) {
         return other.before == insertion.before && other.block == insertion.block;
       });
       if (known) continue;
-      best.insert(std::upper_bound(best.begin(), best.end(), insertion, better), std::move(insertion));
+      best.insert(std::upper_bound(best.begin(), best.end(), insertion, better),
+                  std::move(insertion));
       if (best.size() > most) best.pop_back();
     }
   }

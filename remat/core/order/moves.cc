@@ -33,7 +33,8 @@ std::vector<OpId> OrderMoves::order() const {
 // A run takes a value from the copy in which it was made last, and an update turns it into the next
 // version in the same copy.
 void OrderMoves::find_copies(const OrderCost& cost) {
-  std::vector<std::vector<Copy>> holding(cost.value_count());  // by value, the one made last at the end
+  std::vector<std::vector<Copy>> holding(
+      cost.value_count());  // by value, the one made last at the end
   std::vector<std::vector<Run>> touchers;
   std::vector<Copy> touched;
   const auto top = [&](OrderCost::ValueIndex value) {
@@ -177,7 +178,8 @@ void OrderMoves::find_changes(Run run, size_t from, size_t to) {
     } else if (old == run) {
       Run other = kNone;
       for (const Run toucher : touchers_[copy]) {
-        if (toucher != run && (other == kNone || position(toucher) > position(other))) other = toucher;
+        if (toucher != run && (other == kNone || position(toucher) > position(other)))
+          other = toucher;
       }
       if (position(other) >= to) last = other;
     }

@@ -72,7 +72,9 @@ class OrderMoves {
   int64_t shared_bytes(Run run);
   void set_last(Copy copy, Run run);
   void find_changes(Run run, size_t from, size_t to);
-  size_t position(Run run) const { return static_cast<size_t>(position_[static_cast<size_t>(run)]); }
+  size_t position(Run run) const {
+    return static_cast<size_t>(position_[static_cast<size_t>(run)]);
+  }
 
   int64_t budget_bytes_;
   int64_t external_bytes_ = 0;

@@ -21,7 +21,8 @@ void ExcessProfile::build(std::span<const int64_t> resident_bytes, int64_t budge
     const int64_t excess = std::max<int64_t>(0, resident_[i] - budget_bytes);
     excess_before_[i + 1] = excess_before_[i] + static_cast<double>(excess);
     above_before_[i + 1] = above_before_[i] + (excess > 0 ? 1 : 0);
-    if (excess == 0 && i > 0 && above_before_[i] > above_before_[i - 1]) ends_of_excess_.push_back(i);
+    if (excess == 0 && i > 0 && above_before_[i] > above_before_[i - 1])
+      ends_of_excess_.push_back(i);
   }
 }
 
@@ -41,7 +42,8 @@ double ExcessProfile::removed(size_t from, size_t before, int64_t bytes) const {
 }
 
 size_t ExcessProfile::nth_above(size_t n) const {
-  const auto after = std::upper_bound(above_before_.begin(), above_before_.end(), static_cast<int32_t>(n));
+  const auto after =
+      std::upper_bound(above_before_.begin(), above_before_.end(), static_cast<int32_t>(n));
   return static_cast<size_t>(after - above_before_.begin() - 1);
 }
 

@@ -53,8 +53,7 @@ void reorder(SearchContext& context, FoundOrder& found, int64_t work, Effort& ef
     const double cooling = 1.0 - own.progress();
     const std::optional<Move> move = random_move(context.random, moves, own);
     if (!move) continue;
-    const double tolerance =
-        -std::log(kNoZero + context.random.unit()) * hot * cooling * cooling;
+    const double tolerance = -std::log(kNoZero + context.random.unit()) * hot * cooling * cooling;
     if (!moves.try_move(move->from, move->to, tolerance)) continue;
     if (moves.overflow() < least) {
       least = moves.overflow();

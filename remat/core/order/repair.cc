@@ -16,7 +16,8 @@ constexpr double kNoiseRange = 0.6;
 // Of insertions made together.
 constexpr size_t kMostOpsOneByOne = 1'500;  // of a graph; above, insertions are made many at a time
 constexpr size_t kConsideredTogether = 1'000;
-constexpr double kFirstShare = 0.5;   // of what is too much at the peak; half of it if that does not help,
+constexpr double kFirstShare =
+    0.5;  // of what is too much at the peak; half of it if that does not help,
 constexpr double kLeastShare = 0.01;  // down to this
 
 }  // namespace
@@ -55,9 +56,8 @@ bool Repair::insert_many(FoundOrder& found) {
       chosen.push_back(insertion);
     }
     if (chosen.size() < 2) return false;
-    std::stable_sort(chosen.begin(), chosen.end(), [](const Insertion& a, const Insertion& b) {
-      return a.before < b.before;
-    });
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [](const Insertion& a, const Insertion& b) { return a.before < b.before; });
     std::vector<OpId> order = with_insertions(found.order, chosen);
     const OrderCost::Result cost = context_.evaluate(order, effort_);
     if (!cost.legal || cost.overflow >= found.cost.overflow) continue;
@@ -88,7 +88,8 @@ std::optional<FoundOrder> Repair::best_insertion(const FoundOrder& found, size_t
                                                  const RepairOptions& options) {
   std::optional<FoundOrder> best;
   double best_ratio = 0;
-  for (const Insertion& insertion : finder_.at(position, kEvaluatedPerStep, options.tabu, effort_)) {
+  for (const Insertion& insertion :
+       finder_.at(position, kEvaluatedPerStep, options.tabu, effort_)) {
     std::vector<OpId> order = with_insertions(found.order, {&insertion, 1});
     const OrderCost::Result cost = context_.evaluate(order, effort_);
     if (!cost.legal || cost.overflow >= found.cost.overflow) continue;

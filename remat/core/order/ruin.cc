@@ -83,10 +83,10 @@ void Ruin::round(FoundOrder& current) {
   Random& random = context_.random;
   if (flatten_ && !context_.keep_order) {
     // Orders that cost the same are as good a place to start from, and one with more room is better.
-    const double line = (kLowestLine + kLineRange * random.unit()) *
-                        static_cast<double>(context_.budget_bytes);
-    flatten(context_, current, static_cast<int64_t>(line), static_cast<int64_t>(current.order.size()),
-            effort_);
+    const double line =
+        (kLowestLine + kLineRange * random.unit()) * static_cast<double>(context_.budget_bytes);
+    flatten(context_, current, static_cast<int64_t>(line),
+            static_cast<int64_t>(current.order.size()), effort_);
   }
   const Choice choice = choose(current.order);
   const RepairOptions step{
@@ -100,7 +100,8 @@ void Ruin::round(FoundOrder& current) {
   trial.fits = trial.cost.overflow == 0;
   if (!trial.fits && !context_.keep_order && random.chance(kReorder)) {
     reorder(context_, trial,
-            kReorderOrders * OrderCost::kWorkPerOp * static_cast<int64_t>(trial.order.size()), effort_);
+            kReorderOrders * OrderCost::kWorkPerOp * static_cast<int64_t>(trial.order.size()),
+            effort_);
   }
   const int64_t taken_ns = current.cost.time_ns - trial.cost.time_ns;
   const int64_t hopeless_ns =

@@ -27,7 +27,8 @@ class OrderTimeline {
 
   std::span<const Event> events(ValueIndex value) const {
     const size_t begin = static_cast<size_t>(start_[static_cast<size_t>(value)]);
-    return {events_.data() + begin, static_cast<size_t>(start_[static_cast<size_t>(value) + 1]) - begin};
+    return {events_.data() + begin,
+            static_cast<size_t>(start_[static_cast<size_t>(value) + 1]) - begin};
   }
 
   // The first event at or after the position; events(value).end() if there is none.

@@ -22,8 +22,8 @@ namespace {
 constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
-constexpr int64_t kWork = 12'000'000;  // for each search: some 30 ms at most
-constexpr int64_t kWorkPerOpCubed = 10;  // small graphs need fewer orders, and these are shorter
+constexpr int64_t kWork = 12'000'000;      // for each search: some 30 ms at most
+constexpr int64_t kWorkPerOpCubed = 10;    // small graphs need fewer orders, and these are shorter
 constexpr int64_t kLargestForSmall = 106;  // where the two meet
 // The budget is so much less than the peak at first; half of it where that is not reached.
 constexpr double kFirstStep = 0.6;
@@ -62,7 +62,8 @@ std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_
   for (double step = kFirstStep; step > kLastStep && !effort.exhausted();) {
     const int64_t peak = best.cost.peak_bytes;
     if (peak <= least_bytes) break;
-    const int64_t less = std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
+    const int64_t less =
+        std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
     context.budget_bytes = std::max(peak - less, least_bytes);
     FoundOrder trial = context.start(best.order, effort);
     reorder(context, trial, work / kReorderPart, effort);

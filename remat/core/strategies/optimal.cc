@@ -189,7 +189,8 @@ class Optimal {
 
 }  // namespace
 
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options, Effort& effort) {
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    Effort& effort) {
   if (!one_place_each(graph)) return {};
   const bool worth_it = graph.ops.size() <= kMostlyComplete;
   Effort own = effort.part(work_share(graph, options, worth_it ? kAllStatesShare : kStatesShare));

@@ -146,7 +146,8 @@ class Searcher {
       return false;
     }
     Effort effort = effort_.part(std::min(kFitWork, all_work_ / kFitPart));
-    if (!options_.keep_order && graph_.ops.size() <= kLargestForBothOrders) finish(best, best, effort);
+    if (!options_.keep_order && graph_.ops.size() <= kLargestForBothOrders)
+      finish(best, best, effort);
     finish(std::move(reordered), best, effort);
     for (FoundOrder& start : constructions(effort)) finish(std::move(start), best, effort);
     consider(std::move(lowest), best);
@@ -178,8 +179,7 @@ class Searcher {
     }
     // Never worse than any other strategy, though this one's orders are long.
     if (!lowest.fits && graph_.ops.size() <= kLargestForAllRuns) {
-      FoundOrder all_again =
-          context_.start(plan_recompute_all(graph_, options_).order, effort_);
+      FoundOrder all_again = context_.start(plan_recompute_all(graph_, options_).order, effort_);
       if (all_again.fits) lowest = std::move(all_again);
     }
   }
@@ -212,8 +212,7 @@ class Searcher {
   // From an order to a part of the budget, by re-runs and other orders in turn.
   void lower(const std::vector<OpId>& order, double part, FoundOrder& lowest) {
     Effort effort = effort_.part(reorder_work());
-    context_.budget_bytes =
-        static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes));
+    context_.budget_bytes = static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes));
     FoundOrder found = context_.start(order, effort);
     repair(found, effort);
     context_.budget_bytes = options_.budget_bytes;
@@ -243,10 +242,9 @@ class Searcher {
   }
 
   static void consider(FoundOrder found, FoundOrder& best) {
-    const bool better = found.fits != best.fits
-                            ? found.fits
-                            : found.fits ? found.cost.time_ns < best.cost.time_ns
-                                         : found.cost.peak_bytes < best.cost.peak_bytes;
+    const bool better = found.fits != best.fits ? found.fits
+                        : found.fits            ? found.cost.time_ns < best.cost.time_ns
+                                                : found.cost.peak_bytes < best.cost.peak_bytes;
     if (better) best = std::move(found);
   }
 

@@ -21,8 +21,8 @@ Effort effort_of_plan(const PlanOptions& options) {
 int64_t work_share(const Graph& graph, const PlanOptions& options, double share) {
   if (options.max_moves > 0) {
     // So much that `search`, with its share, can look at so many orders.
-    const double order_work = static_cast<double>(OrderCost::kWorkPerOp) *
-                              static_cast<double>(graph.ops.size());
+    const double order_work =
+        static_cast<double>(OrderCost::kWorkPerOp) * static_cast<double>(graph.ops.size());
     const double work = order_work * static_cast<double>(options.max_moves) * share / kSearchShare;
     return static_cast<int64_t>(std::min(work, kMostWork));
   }

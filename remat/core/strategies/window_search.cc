@@ -64,8 +64,8 @@ class WindowSearch {
 
   // A bound on what re-runs take that leaves nothing to gain.
   int64_t enough_ns() const {
-    const int64_t best = result_.order.empty() ? known_time_ns_
-                                               : std::min(known_time_ns_, result_.time_ns);
+    const int64_t best =
+        result_.order.empty() ? known_time_ns_ : std::min(known_time_ns_, result_.time_ns);
     return settling_bound_ns(best) - once_ns_;
   }
 
@@ -216,8 +216,7 @@ class WindowSearch {
 }  // namespace
 
 WindowSearchResult search_windows(const Graph& graph, std::span<const OpId> first_runs,
-                                  int64_t budget_bytes, Effort& effort,
-                                  int64_t known_time_ns) {
+                                  int64_t budget_bytes, Effort& effort, int64_t known_time_ns) {
   if (!has_solver()) {
     WindowSearchResult nothing;
     for (const Op& op : graph.ops) nothing.least_time_ns += op.time_ns;

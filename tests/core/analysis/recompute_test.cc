@@ -68,8 +68,8 @@ TEST(Recompute, IsAlwaysLegal) {
       if (!testing::chance(generator, 0.5)) continue;
       const int64_t last = static_cast<int64_t>(graph.ops.size()) - 1;
       const int64_t created = static_cast<int64_t>(index(*graph.storages[s].creator));
-      drops.push_back({static_cast<StorageId>(s),
-                       static_cast<OpId>(testing::draw(generator, created, last))});
+      drops.push_back(
+          {static_cast<StorageId>(s), static_cast<OpId>(testing::draw(generator, created, last))});
     }
     const bool share = testing::chance(generator, 0.5);
     const auto made = order_with_drops(graph, uses_of(graph), drops, {.share = share});

@@ -46,7 +46,8 @@ op f forward kind=k time_ns=1 reads=x creates=a:8
 op g forward kind=k time_ns=1 reads=a creates=b:8
 op h forward kind=k time_ns=1 reads=b creates=c:1
 output c
-)")), OpId{1});
+)")),
+            OpId{1});
 }
 
 // Not: c, needed again at once; empty; out, an output; once, which must not be made again.

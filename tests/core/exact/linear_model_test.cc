@@ -13,7 +13,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Take what weighs at least 10 in all, of 6, 5 and 5 for 10, 7 and 7: two fives, for 14.
 LinearModel knapsack() {
   LinearModel model;
-  const Term terms[] = {{model.add_binary(10), 6}, {model.add_binary(7), 5}, {model.add_binary(7), 5}};
+  const Term terms[] = {
+      {model.add_binary(10), 6}, {model.add_binary(7), 5}, {model.add_binary(7), 5}};
   model.add_row(10, terms, kInfinity);
   return model;
 }

@@ -67,8 +67,8 @@ TEST(OrderCost, AgreesWithRewriteOnLegality) {
     OrderCost cost(graph);
     std::vector<OpId> order = given_order(graph);
     for (int change = 0; change < 3; ++change) {
-      const size_t at = static_cast<size_t>(
-          testing::draw(generator, 0, static_cast<int64_t>(order.size()) - 2));
+      const size_t at =
+          static_cast<size_t>(testing::draw(generator, 0, static_cast<int64_t>(order.size()) - 2));
       if (testing::chance(generator, 0.5)) {
         std::swap(order[at], order[at + 1]);
       } else {

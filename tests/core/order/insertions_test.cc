@@ -49,7 +49,8 @@ TEST_F(Insertions, ComeByTheBestRatio) {
   EXPECT_EQ(found.front().block, (std::vector<OpId>{OpId{0}}));
   EXPECT_EQ(found.front().time_ns, 3);
   for (size_t i = 1; i < found.size(); ++i) {
-    EXPECT_GE(ratio(found[i - 1].gain, found[i - 1].time_ns), ratio(found[i].gain, found[i].time_ns));
+    EXPECT_GE(ratio(found[i - 1].gain, found[i - 1].time_ns),
+              ratio(found[i].gain, found[i].time_ns));
   }
   EXPECT_EQ(finder.at(2, 1, {}, effort).size(), 1u);
 }
@@ -83,8 +84,8 @@ TEST_F(Insertions, ArePutInAtTheirPlaces) {
   two[0].block = {OpId{7}};
   two[1].before = 4;
   two[1].block = {OpId{8}, OpId{9}};
-  EXPECT_EQ(with_insertions(order, two),
-            (std::vector<OpId>{OpId{0}, OpId{7}, OpId{1}, OpId{2}, OpId{3}, OpId{8}, OpId{9}, OpId{4}}));
+  EXPECT_EQ(with_insertions(order, two), (std::vector<OpId>{OpId{0}, OpId{7}, OpId{1}, OpId{2},
+                                                            OpId{3}, OpId{8}, OpId{9}, OpId{4}}));
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ TEST(OrderMoves, EqualsOrderCostAfterEveryMove) {
       const bool later = testing::chance(generator, 0.5);
       const size_t reach = moves.reach(from, later);
       if (reach == 0) continue;
-      const size_t far_by = static_cast<size_t>(testing::draw(generator, 1, static_cast<int64_t>(reach)));
+      const size_t far_by =
+          static_cast<size_t>(testing::draw(generator, 1, static_cast<int64_t>(reach)));
       const size_t to = later ? from + far_by : from - far_by;
       const double tolerance = testing::chance(generator, 0.5) ? kAnything : 0;
       (moves.try_move(from, to, tolerance) ? moved : refused) += 1;

@@ -33,23 +33,28 @@ TEST(Passing, StopsAtWhoeverChangesWhatIsTouched) {
   // Readers of the same pass each other.
   EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4\n"
                            "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
-                           "op h forward kind=k time_ns=1 reads=b creates=c:4\n"), 2u);
+                           "op h forward kind=k time_ns=1 reads=b creates=c:4\n"),
+            2u);
   // What f creates, h reads.
   EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4\n"
                            "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
-                           "op h forward kind=k time_ns=1 reads=a creates=c:4\n"), 1u);
+                           "op h forward kind=k time_ns=1 reads=a creates=c:4\n"),
+            1u);
   // What f reads, h has an effect on.
   EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=e creates=a:4\n"
                            "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
-                           "op h forward kind=k time_ns=1 reads=x creates=c:4 effects=e\n"), 1u);
+                           "op h forward kind=k time_ns=1 reads=x creates=c:4 effects=e\n"),
+            1u);
   // What f reads, h updates.
   EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=e creates=a:4\n"
                            "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
-                           "op h forward kind=k time_ns=1 updates=e\n"), 1u);
+                           "op h forward kind=k time_ns=1 updates=e\n"),
+            1u);
   // Both are random; the op between is not.
   EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4 random\n"
                            "op g forward kind=k time_ns=1 reads=x creates=b:4 once\n"
-                           "op h forward kind=k time_ns=1 reads=x creates=c:4 random\n"), 1u);
+                           "op h forward kind=k time_ns=1 reads=x creates=c:4 random\n"),
+            1u);
 }
 
 // Two ways to the same answer: OrderMoves finds the limits of all runs in one pass over an order.

@@ -32,8 +32,8 @@ TEST(Ruin, FindsTheCheaperRerun) {
   const Graph graph = parse_graph(kTwo);
   SearchContext context(graph, {.budget_bytes = 200, .keep_order = true, .seed = 1});
   Effort effort;
-  FoundOrder found = context.start({OpId{0}, OpId{1}, OpId{2}, OpId{3}, OpId{0}, OpId{4}, OpId{5}},
-                                   effort);
+  FoundOrder found =
+      context.start({OpId{0}, OpId{1}, OpId{2}, OpId{3}, OpId{0}, OpId{4}, OpId{5}}, effort);
   ASSERT_TRUE(found.fits);
   int reports = 0;
   Ruin(context, effort).improve(found, 1'000'000, [&](const FoundOrder& better) {
@@ -49,8 +49,7 @@ TEST(Ruin, EndsAtOnceWhereEveryOpRunsOnce) {
   const Graph graph = parse_graph(kTwo);
   SearchContext context(graph, {.budget_bytes = 1'000});
   Effort effort;
-  FoundOrder found =
-      context.start({OpId{0}, OpId{1}, OpId{2}, OpId{3}, OpId{4}, OpId{5}}, effort);
+  FoundOrder found = context.start({OpId{0}, OpId{1}, OpId{2}, OpId{3}, OpId{4}, OpId{5}}, effort);
   const int64_t before = effort.spent();
   Ruin(context, effort).improve(found, 1'000'000);
   EXPECT_EQ(effort.spent(), before);

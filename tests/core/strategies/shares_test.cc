@@ -25,7 +25,8 @@ Case recomputing_case() {
   std::mt19937_64 generator(4);
   testing::RandomGraphOptions shape;
   shape.forward_ops = 40;
-  Case made{.graph = testing::random_graph(generator, shape), .options = {.time_limit_seconds = 0.2}};
+  Case made{.graph = testing::random_graph(generator, shape),
+            .options = {.time_limit_seconds = 0.2}};
   made.options.budget_bytes =
       (floor(made.graph).bytes + keep_all_baseline(made.graph).peak_bytes) / 2;
   return made;
