@@ -54,7 +54,7 @@ test-release: configured
 test-sanitizers: packages
 	@cmake --preset dev >/dev/null
 	@cmake --build build-dev -j $(JOBS)
-	@REMAT_PROPERTY_GRAPHS=500 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
+	@REMAT_PROPERTY_PERCENT=10 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
 
 test-libtorch-sanitizers: packages
 	@cmake --preset dev-torch >/dev/null

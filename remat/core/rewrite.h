@@ -10,7 +10,7 @@ namespace remat {
 
 struct RewriteOptions {
   // Let results take the place of dying inputs where the graph allows it. Off only for
-  // `keep_all_peak_bytes`, the memory of the plain framework.
+  // keep_all_baseline(), the memory of the plain framework.
   bool reuse = true;
 };
 
@@ -26,7 +26,8 @@ struct RewriteOptions {
 // - an op takes each value (storage at a version) from the instance in which it was made last, so
 //   in-place chains must be re-run from their creator to have an earlier version again;
 // - an instance is freed right after its last use; outputs, at their last version, never;
-// - with `reuse`, a result takes the place of a source that dies there: the first pair listed wins.
+// - with `reuse`, a result takes the place of the first source listed for it that dies there and whose
+//   place is not taken yet; externals and outputs, at their last version, do not die.
 //
 // Throws Error if the order is not legal: an op missing, a value that nothing holds at that point, a
 // re-run of an op that must not be re-run, random ops, `once` ops or ops with effects run for the

@@ -33,9 +33,10 @@ class ShapeCheck {
   bool instances_fit() {
     const std::vector<Instance>& instances = schedule_.instances;
     if (instances.size() < graph_.external_count) {
-      return fail(ViolationKind::malformed, "",
-                  concat("the schedule has ", instances.size(), " instances; expected at least the ",
-                         graph_.external_count, " externals of the graph"));
+      return fail(
+          ViolationKind::malformed, "",
+          concat("the schedule has ", instances.size(), " instances; expected at least the ",
+                 graph_.external_count, " externals of the graph"));
     }
     for (size_t i = 0; i < instances.size(); ++i) {
       if (index(instances[i].storage) >= graph_.storages.size()) {
@@ -46,10 +47,10 @@ class ShapeCheck {
       }
       if (i < graph_.external_count &&
           instances[i] != Instance{static_cast<StorageId>(i), 0, kNoInstance}) {
-        return fail(ViolationKind::malformed, graph_.storages[i].name,
-                    concat("instance ", i, " is ", instance_name(graph_, instances[i]),
-                           "; expected the external ", graph_.storages[i].name,
-                           " in no other's place"));
+        return fail(
+            ViolationKind::malformed, graph_.storages[i].name,
+            concat("instance ", i, " is ", instance_name(graph_, instances[i]),
+                   "; expected the external ", graph_.storages[i].name, " in no other's place"));
       }
     }
     return true;
@@ -105,10 +106,10 @@ class ShapeCheck {
     for (const InstanceId id : schedule_.creates(graph_, step)) {
       const Instance& result = schedule_.instances[index(id)];
       if (result.in_place_of == kNoInstance || known(result.in_place_of)) continue;
-      return fail(ViolationKind::unknown_op, op.name,
-                  concat(instance_name(graph_, result), " takes the place of instance ",
-                         static_cast<int64_t>(result.in_place_of), "; expected 0 to ",
-                         last_instance()));
+      return fail(
+          ViolationKind::unknown_op, op.name,
+          concat(instance_name(graph_, result), " takes the place of instance ",
+                 static_cast<int64_t>(result.in_place_of), "; expected 0 to ", last_instance()));
     }
     return true;
   }

@@ -20,7 +20,6 @@ bool has(Ops ops, size_t op) { return (ops >> op & 1) != 0; }
 Ops with(Ops ops, size_t op) { return ops | Ops{1} << op; }
 
 constexpr size_t kMostValues = 64;
-constexpr uint64_t kMostCopies = 3;
 
 // How many copies of each value there are, two bits each.
 class Copies {
@@ -30,7 +29,7 @@ class Copies {
     const size_t shift = value % 32 * 2;
     words_[value / 32] = (words_[value / 32] & ~(uint64_t{3} << shift)) | count << shift;
   }
-  void add(size_t value) { set(value, std::min(kMostCopies, (*this)[value] + 1)); }
+  void add(size_t value, uint64_t most) { set(value, std::min(most, (*this)[value] + 1)); }
   void remove(size_t value) { set(value, (*this)[value] - 1); }
   uint64_t hash() const { return words_[0] * 0x9e3779b97f4a7c15 ^ words_[1] * 0xbf58476d1ce4e5b9; }
   auto operator<=>(const Copies&) const = default;
@@ -60,7 +59,11 @@ class Dijkstra {
     for (const Storage& storage : graph.storages) {
       first_value_.push_back(bytes_.size());
       // Externals are counted once for all; their versions follow from the ops that have run.
-      if (!storage.external()) bytes_.resize(bytes_.size() + storage.changers.size() + 1, storage.bytes);
+      if (storage.external()) continue;
+      bytes_.resize(bytes_.size() + storage.changers.size() + 1, storage.bytes);
+      // A second copy is of use only to be changed in place while the first is read.
+      most_copies_.resize(bytes_.size(), 3);
+      most_copies_.back() = 1;
     }
     if (bytes_.size() > kMostValues) throw Error("fastest_plan: more than 64 values");
     for (size_t o = 0; o < graph.ops.size(); ++o) add_op(graph, o);
@@ -86,7 +89,8 @@ class Dijkstra {
       for (size_t o = 0; o < ops_.size(); ++o) {
         if (!may_run(state, o)) continue;
         make_room(state, o, extra_ns, 0, false);
-        if (ops_[o].source && bytes_with(state, o) > budget_bytes_) make_room(state, o, extra_ns, 0, true);
+        if (ops_[o].source && bytes_with(state, o) > budget_bytes_)
+          make_room(state, o, extra_ns, 0, true);
       }
     }
     result.complete = true;
@@ -100,11 +104,12 @@ class Dijkstra {
     int version = 0;
   };
   struct PlainOp {
-    std::vector<size_t> reads, updates, creates;  // values that are no externals; updates: the version before
-    std::vector<External> externals;              // what every run finds in the world
-    std::vector<External> changed;                // what the first run finds there
-    std::optional<size_t> source;                 // value whose place the result may take
-    int64_t shared_bytes = 0;                     // if it does
+    std::vector<size_t> reads, updates,
+        creates;                      // values that are no externals; updates: the version before
+    std::vector<External> externals;  // what every run finds in the world
+    std::vector<External> changed;    // what the first run finds there
+    std::optional<size_t> source;     // value whose place the result may take
+    int64_t shared_bytes = 0;         // if it does
     int64_t created_bytes = 0;
     int64_t workspace_bytes = 0;
     int64_t time_ns = 0;
@@ -129,12 +134,16 @@ class Dijkstra {
       }
       return found;
     };
-    const auto is_external = [&](const Value& value) { return graph.storage(value.storage).external(); };
+    const auto is_external = [&](const Value& value) {
+      return graph.storage(value.storage).external();
+    };
     for (const Value& value : op.reads) {
-      is_external(value) ? made.externals.push_back(external(value)) : made.reads.push_back(value_of(value));
+      is_external(value) ? made.externals.push_back(external(value))
+                         : made.reads.push_back(value_of(value));
     }
     for (const Value& value : op.updates) {
-      is_external(value) ? made.externals.push_back(external(value)) : made.updates.push_back(value_of(value));
+      is_external(value) ? made.externals.push_back(external(value))
+                         : made.updates.push_back(value_of(value));
       if (is_external(value)) made.rerunnable = false;
     }
     for (const Value& value : op.effects) made.changed.push_back(external(value));
@@ -169,17 +178,18 @@ class Dijkstra {
     const auto as_found = [&](const External& external) {
       return __builtin_popcount(state.ran & external.changers) == external.version;
     };
-    const bool in_turn = has(state.ran, o)
-                             ? op.rerunnable
-                             : (op.earlier & ~state.ran) == 0 && std::ranges::all_of(op.changed, as_found);
-    return in_turn && std::ranges::all_of(op.externals, as_found) && std::ranges::all_of(op.reads, there) &&
-           std::ranges::all_of(op.updates, there);
+    const bool in_turn = has(state.ran, o) ? op.rerunnable
+                                           : (op.earlier & ~state.ran) == 0 &&
+                                                 std::ranges::all_of(op.changed, as_found);
+    return in_turn && std::ranges::all_of(op.externals, as_found) &&
+           std::ranges::all_of(op.reads, there) && std::ranges::all_of(op.updates, there);
   }
 
   // While the op runs, with a place of their own for all its results.
   int64_t bytes_with(const State& state, size_t o) const {
     int64_t sum = ops_[o].created_bytes + ops_[o].workspace_bytes;
-    for (size_t v = 0; v < bytes_.size(); ++v) sum += static_cast<int64_t>(state.copies[v]) * bytes_[v];
+    for (size_t v = 0; v < bytes_.size(); ++v)
+      sum += static_cast<int64_t>(state.copies[v]) * bytes_[v];
     return sum;
   }
 
@@ -207,9 +217,9 @@ class Dijkstra {
     if (in_place) state.copies.remove(*op.source);
     for (const size_t value : op.updates) {
       state.copies.remove(value);
-      state.copies.add(value + 1);
+      state.copies.add(value + 1, most_copies_[value + 1]);
     }
-    for (const size_t value : op.creates) state.copies.add(value);
+    for (const size_t value : op.creates) state.copies.add(value, most_copies_[value]);
     reach(state, extra_ns);
   }
 
@@ -247,6 +257,7 @@ class Dijkstra {
   int64_t budget_bytes_;
   std::vector<size_t> first_value_;  // by storage; of externals, of no meaning
   std::vector<int64_t> bytes_;       // by value
+  std::vector<uint64_t> most_copies_;  // by value
   std::vector<PlainOp> ops_;
   std::vector<size_t> outputs_;
   int64_t once_ns_ = 0;
@@ -260,7 +271,8 @@ class Dijkstra {
 
 }  // namespace
 
-FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes, const FastestPlanOptions& options) {
+FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes,
+                         const FastestPlanOptions& options) {
   return Dijkstra(graph, budget_bytes, options).run();
 }
 

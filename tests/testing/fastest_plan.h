@@ -25,6 +25,7 @@ struct FastestPlan {
   std::optional<int64_t> time_ns;  // if complete: none where no plan fits
   size_t states = 0;
 };
-FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes, const FastestPlanOptions& options = {});
+FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes,
+                         const FastestPlanOptions& options = {});
 
 }  // namespace remat::testing

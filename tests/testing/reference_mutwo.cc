@@ -21,16 +21,17 @@ struct Intermediate {
 };
 
 struct Recomputation {
-  std::set<size_t> ops;          // recomp_graph
-  std::set<StorageId> sources;   // recomp_srcs: intermediates only
-  int64_t time_ns = 0;           // recomp_time
+  std::set<size_t> ops;         // recomp_graph
+  std::set<StorageId> sources;  // recomp_srcs: intermediates only
+  int64_t time_ns = 0;          // recomp_time
 };
 
 class Reference {
  public:
   Reference(const Graph& graph, int64_t budget_bytes) : graph_(graph), budget_bytes_(budget_bytes) {
     while (graph.ops[turn_].phase == Phase::forward) ++turn_;
-    for (size_t s = graph.external_count; s < graph.storages.size(); ++s) add(static_cast<StorageId>(s));
+    for (size_t s = graph.external_count; s < graph.storages.size(); ++s)
+      add(static_cast<StorageId>(s));
   }
 
   ReferenceMutwo run() {
@@ -94,7 +95,8 @@ class Reference {
     if (!used_in_backward && !storage.output) return;
     kept_until_the_end_.insert(id);
     const bool idles = used_in_backward && x.last_fw_access + 1 < x.first_bw_access;
-    if (idles && !storage.output && storage.bytes > 0 && can_be_made(x.idle)) candidates_.push_back(x);
+    if (idles && !storage.output && storage.bytes > 0 && can_be_made(x.idle))
+      candidates_.push_back(x);
   }
 
   const Intermediate* candidate(StorageId id) const {
@@ -147,7 +149,8 @@ class Reference {
       if (is_dropped(x.storage)) continue;
       int64_t runs = 1;
       for (const ReferenceMutwo::Pick& other : dropped_) {
-        runs += static_cast<int64_t>(recomputation(*candidate(other.storage)).sources.count(x.storage));
+        runs +=
+            static_cast<int64_t>(recomputation(*candidate(other.storage)).sources.count(x.storage));
       }
       const int64_t total_ns = recomputation(x).time_ns * runs;
       if (!best || higher_ratio(bytes(x), total_ns, bytes(*best), best_total_ns)) {
@@ -187,7 +190,7 @@ class Reference {
 
   const Graph& graph_;
   int64_t budget_bytes_;
-  size_t turn_ = 0;  // the first op that is not in forward
+  size_t turn_ = 0;                         // the first op that is not in forward
   std::set<StorageId> kept_until_the_end_;  // unless dropped: intermediates, and outputs of forward
   std::vector<Intermediate> candidates_;
   std::vector<ReferenceMutwo::Pick> dropped_;

@@ -7,7 +7,7 @@
 //                         a bound, what no plan can beat, in any order
 //     window_search       a relaxation whose answers are mostly plans; hundreds of ops
 //
-// All of it counts its work (effort.h). What leaves here has been through verify in every build.
+// All of it counts its work (effort.h). A plan of the exact methods is taken only if verify accepts it.
 
 #include <algorithm>
 #include <string>
@@ -152,7 +152,9 @@ class Optimal {
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
     }
     propose(found);
-    if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
+    if (found.infeasible && !options_.keep_order) {
+      note_ = "no plan fits in the given order: proven; not proven to be the best in any order";
+    } else if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
       note_ = "nothing is faster in the given order: proven";
     }
     // Where another order was worth it, that order too, with what is left.

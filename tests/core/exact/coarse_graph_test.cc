@@ -65,7 +65,7 @@ testing::RandomGraphOptions shape(std::mt19937_64& generator) {
 
 TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
   int tight = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(2000); ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(600); ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator, shape(generator));
     const int64_t least = lower_bound_peak_bytes(graph);
@@ -85,7 +85,7 @@ TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
       }
     }
   }
-  EXPECT_GT(tight, 20);  // it does say something
+  EXPECT_GT(tight, 5);  // it does say something
 }
 
 // 0.002 %: 2 of 100,000; below 50,000 nothing but the bound itself will do.

@@ -70,7 +70,8 @@ TEST(Reorder, SpendsNoMoreThanItIsGiven) {
 // The overflow never grows, the runs stay the same ones, and rewrite accepts the order.
 TEST(Reorder, IsRightOnRandomGraphs) {
   int64_t lower = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(300); ++seed) {
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(300));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     std::vector<OpId> order = testing::random_order(generator, graph, 8);
@@ -90,7 +91,7 @@ TEST(Reorder, IsRightOnRandomGraphs) {
     ASSERT_LE(found.cost.peak_bytes, peak) << "seed " << seed;
     ASSERT_NO_THROW(rewrite(graph, found.order)) << "seed " << seed;
   }
-  EXPECT_GT(lower, 30);
+  EXPECT_GT(lower, graphs / 10);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ output h
 // It says that an order fits if and only if verify does.
 TEST(Repair, IsRightOnRandomGraphs) {
   int64_t fits = 0, stuck = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(300); ++seed) {
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(300));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     Effort effort;
@@ -67,8 +68,8 @@ TEST(Repair, IsRightOnRandomGraphs) {
         << "seed " << seed;
     ++(said ? fits : stuck);
   }
-  EXPECT_GT(fits, 30);
-  EXPECT_GT(stuck, 5);
+  EXPECT_GT(fits, graphs / 10);
+  EXPECT_GT(stuck, graphs / 60);
 }
 
 TEST(Repair, EndsWithItsEffort) {

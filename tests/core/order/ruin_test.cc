@@ -57,7 +57,8 @@ TEST(Ruin, EndsAtOnceWhereEveryOpRunsOnce) {
 
 TEST(Ruin, NeverLosesTheBest) {
   int64_t faster = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(100); ++seed) {
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(100));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     Effort effort;
@@ -73,7 +74,7 @@ TEST(Ruin, NeverLosesTheBest) {
     ASSERT_FALSE(violation) << "seed " << seed << ": " << violation->reason;
     faster += found.cost.time_ns < before_ns ? 1 : 0;
   }
-  EXPECT_GT(faster, 20);
+  EXPECT_GT(faster, graphs / 5);
 }
 
 }  // namespace

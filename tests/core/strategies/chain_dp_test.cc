@@ -8,95 +8,34 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
-#include "remat/core/rewrite.h"
-#include "remat/core/strategies/chain/blocks.h"
-#include "remat/core/verify.h"
+#include "tests/testing/chain_graphs.h"
+#include "tests/testing/plan_fault.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/revolve.h"
 
 namespace remat {
 namespace {
 
-// One layer of a chain: y = f(x), and its backward, which reads x and, perhaps, y.
-struct Layer {
-  int64_t forward_ns = 10;
-  int64_t backward_ns = 10;
-  int64_t bytes = 1000;           // of its result
-  int64_t gradient_bytes = 1000;  // of the gradient of its input
-  bool reads_result = false;
-};
-
-constexpr int64_t kInputBytes = 1000;
-
-// x ─f1─▶ a1 ─f2─▶ … ─fn─▶ an ─loss─▶ gn ─bn─▶ … ─b1─▶ g0
-Graph chain(const std::vector<Layer>& layers) {
-  const auto a = [](size_t i) { return i == 0 ? std::string("x") : "a" + std::to_string(i); };
-  const auto g = [](size_t i) { return "g" + std::to_string(i); };
-  const size_t n = layers.size();
-  GraphBuilder builder;
-  builder.external("x", kInputBytes, Role::input);
-  for (size_t i = 1; i <= n; ++i) {
-    builder.op({.name = "f" + std::to_string(i),
-                .kind = "layer",
-                .time_ns = layers[i - 1].forward_ns,
-                .reads = {a(i - 1)},
-                .creates = {{a(i), layers[i - 1].bytes}}});
-  }
-  builder.op({.name = "loss",
-              .phase = Phase::backward,
-              .kind = "loss",
-              .time_ns = 1,
-              .reads = {a(n)},
-              .creates = {{g(n), 1000}}});
-  for (size_t i = n; i >= 1; --i) {
-    std::vector<std::string> reads{g(i), a(i - 1)};
-    if (layers[i - 1].reads_result) reads.push_back(a(i));
-    builder.op({.name = "b" + std::to_string(i),
-                .phase = Phase::backward,
-                .kind = "layer_backward",
-                .time_ns = layers[i - 1].backward_ns,
-                .reads = std::move(reads),
-                .creates = {{g(i - 1), layers[i - 1].gradient_bytes}}});
-  }
-  builder.output(g(0));
-  return std::move(builder).build();
-}
+using testing::Layer;
 
 Plan chain_dp(const Graph& graph, int64_t budget) {
   Plan made = plan(graph, {.budget_bytes = budget, .strategy = "chain_dp"});
-  const auto violation =
-      verify(graph, rewrite(graph, made.order), made.feasible ? budget : made.peak_bytes);
-  EXPECT_FALSE(violation) << violation->reason;
-  EXPECT_EQ(made.feasible, made.peak_bytes <= budget);
+  EXPECT_EQ(testing::plan_fault(graph, made, budget), "");
   return made;
-}
-
-int64_t binomial(int64_t n, int64_t k) {
-  int64_t result = 1;
-  for (int64_t i = 1; i <= k; ++i) result = result * (n - k + i) / i;
-  return n < k ? 0 : result;
-}
-
-// Griewank and Walther, Algorithm 799: revolve, 2000. The least number of forward steps for a chain
-// of n with s checkpoints: r·n - β(s+1, r-1), where β(s, r) = (s+r)! / (s! r!) and r is the least
-// with n <= β(s, r).
-int64_t revolve(int64_t n, int64_t s) {
-  int64_t r = 0;
-  while (binomial(s + r, s) < n) ++r;
-  return r * n - (r == 0 ? 0 : binomial(s + r, s + 1));
 }
 
 // In a chain of equal layers b_i has x, two gradients and c activations in a budget of c + 3 units;
 // x is a checkpoint too. Revolve counts the n - 1 steps of the first pass, which are no re-runs.
 TEST(ChainDp, EqualLayersMeetGriewanksNumbers) {
   for (const size_t n : {2u, 3u, 5u, 8u, 13u, 21u, 34u, 60u}) {
-    const Graph graph = chain(std::vector<Layer>(n));
+    const Graph graph = testing::chain_graph(std::vector<Layer>(n));
     const int64_t keep_all_ns = keep_all_baseline(graph).time_ns;
     for (int64_t c = 1; c <= 8; ++c) {
       const Plan made = chain_dp(graph, (c + 3) * 1000);
       const int64_t steps = static_cast<int64_t>(n);
       ASSERT_TRUE(made.feasible) << n << " layers, " << c;
-      EXPECT_EQ(made.time_ns - keep_all_ns, 10 * (revolve(steps, c) - (steps - 1)))
+      EXPECT_EQ(made.time_ns - keep_all_ns, 10 * (testing::revolve(steps, c) - (steps - 1)))
           << n << " layers, " << c << " activations";
     }
   }
@@ -142,7 +81,7 @@ class Exhaustive {
     return i == n + 1 ? 0 : i == n ? 1000 : layer(i + 1).gradient_bytes;
   }
   int64_t bytes(const State& state) const {
-    int64_t sum = kInputBytes + gradient_bytes(state.gradient);
+    int64_t sum = testing::kChainInputBytes + gradient_bytes(state.gradient);
     for (int i = 1; i <= static_cast<int>(layers_.size()); ++i) {
       if (has(state, i)) sum += layer(i).bytes;
     }
@@ -179,17 +118,11 @@ class Exhaustive {
 // sometimes is.
 TEST(ChainDp, UnequalLayersMeetExhaustiveSearch) {
   int64_t cells = 0, optimal = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(3'000) / 10; ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(300); ++seed) {
     std::mt19937_64 generator(seed);
-    std::vector<Layer> layers(static_cast<size_t>(testing::draw(generator, 2, 6)));
-    for (Layer& layer : layers) {
-      layer.forward_ns = testing::draw(generator, 1, 100);
-      layer.backward_ns = testing::draw(generator, 1, 100);
-      layer.bytes = testing::draw(generator, 1, 30) * 100;
-      layer.gradient_bytes = testing::draw(generator, 1, 30) * 100;
-      layer.reads_result = testing::chance(generator, 0.3);
-    }
-    const Graph graph = chain(layers);
+    const std::vector<Layer> layers =
+        testing::random_layers(generator, static_cast<size_t>(testing::draw(generator, 2, 6)));
+    const Graph graph = testing::chain_graph(layers);
     const int64_t most = keep_all_baseline(graph).peak_bytes;
     for (int64_t budget = most; budget > most / 3; budget -= most / 12) {
       const int64_t least = Exhaustive(layers, budget).least_time_ns();
@@ -208,108 +141,8 @@ TEST(ChainDp, UnequalLayersMeetExhaustiveSearch) {
   EXPECT_GE(optimal, cells * 95 / 100);
 }
 
-// Reads of backward: its own input and result, as a framework saves them.
-Graph residual(int blocks) {
-  std::string text = "remat-graph 1\nexternal x 8 input\n", back;
-  std::string before = "x";
-  for (int i = 0; i < blocks; ++i) {
-    const std::string n = std::to_string(i);
-    text +=
-        "op conv" + n + " forward kind=conv time_ns=9 reads=" + before + " creates=c" + n + ":8\n";
-    text += "op norm" + n + " forward kind=norm time_ns=2 reads=c" + n + " creates=n" + n + ":8\n";
-    text += "op relu" + n + " forward kind=relu_ time_ns=1 updates=n" + n + "\n";
-    text += "op add" + n + " forward kind=add time_ns=1 reads=n" + n + "," + before + " creates=y" +
-            n + ":8\n";
-    const std::string from = i + 1 == blocks ? "g" : "g" + std::to_string(i + 1);
-    back = "op d_relu" + n + " backward kind=k time_ns=1 reads=" + from + ",n" + n + " creates=r" +
-           n + ":8\nop d_norm" + n + " backward kind=k time_ns=4 reads=r" + n + ",c" + n +
-           " creates=m" + n + ":8\nop d_conv" + n + " backward kind=k time_ns=18 reads=m" + n +
-           "," + before + "," + from + " creates=g" + n + ":8\n" + back;
-    before = "y" + n;
-  }
-  return parse_graph(text + "op loss backward kind=k time_ns=1 reads=" + before + " creates=g:8\n" +
-                     back + "output g0\n");
-}
-
-int64_t bundle_bytes(const detail::Chain& chain, size_t cut) {
-  int64_t bytes = 0;
-  for (const detail::BundleSpan& span : chain.spans) {
-    const bool inside =
-        static_cast<size_t>(span.first) <= cut && cut <= static_cast<size_t>(span.last);
-    bytes += inside ? span.bytes : 0;
-  }
-  return bytes;
-}
-
-// conv norm relu_ add, four times: between norm and relu_ there is no cut; between two blocks one
-// value crosses; inside, the residual does too, except in the first, where it is external.
-TEST(ChainCuts, ResidualBlocks) {
-  const Graph graph = residual(4);
-  const OrderCost cost(graph);
-  const detail::ForwardFacts facts = detail::forward_facts(graph, cost, false);
-  EXPECT_EQ(facts.turn, 16);
-  const std::vector<detail::ChainCut> cuts = detail::chain_cuts(graph, facts);
-  const detail::Chain chain = detail::chain_blocks(graph, cost, facts, cuts);
-  std::vector<std::pair<int32_t, int64_t>> found;
-  for (size_t i = 0; i < cuts.size(); ++i)
-    found.emplace_back(cuts[i].forward, bundle_bytes(chain, i));
-  const std::vector<std::pair<int32_t, int64_t>> expected = {
-      {0, 0},  {1, 8},   {3, 8},  {4, 8},   {5, 16},  {7, 16}, {8, 8},
-      {9, 16}, {11, 16}, {12, 8}, {13, 16}, {15, 16}, {16, 8}, {16, 0}};
-  EXPECT_EQ(found, expected);
-  // Backward of a block is d_relu, d_norm, d_conv, and blocks are undone in reverse: 16 is the
-  // loss.
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    if (cuts[i].forward % 4 == 0 && i + 1 < cuts.size()) {
-      EXPECT_EQ(cuts[i].backward, 17 + 3 * (16 - cuts[i].forward) / 4) << cuts[i].forward;
-    }
-  }
-}
-
-TEST(ChainCuts, FewerKeepTheCheapOnes) {
-  const Graph graph = residual(8);
-  const OrderCost cost(graph);
-  const detail::ForwardFacts facts = detail::forward_facts(graph, cost, false);
-  const auto cuts = detail::fewer_cuts(facts, detail::chain_cuts(graph, facts), 10);
-  ASSERT_EQ(cuts.size(), 10u);
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) EXPECT_EQ(cuts[i].forward % 4, 0) << i;
-}
-
-// Down and up again with a skip at each level: bundles hold what skips, once.
-Graph u_shape(int depth) {
-  std::string text = "remat-graph 1\nexternal x 8 input\n", back;
-  std::string before = "x";
-  for (int i = 0; i < depth; ++i) {
-    const std::string n = std::to_string(i);
-    text += "op down" + n + " forward kind=k time_ns=5 reads=" + before + " creates=d" + n + ":8\n";
-    back = "op b_down" + n + " backward kind=k time_ns=9 reads=" + before + ",e" + n +
-           " creates=g" + n + ":8\n" + back;
-    before = "d" + n;
-  }
-  std::string gradient = "g";
-  std::string up_back;
-  for (int i = depth; i-- > 0;) {
-    const std::string n = std::to_string(i);
-    text += "op up" + n + " forward kind=k time_ns=5 reads=" + before + ",d" + n + " creates=u" +
-            n + ":8\n";
-    up_back = "op b_up" + n +
-              " backward kind=k time_ns=9 reads=" + (i == 0 ? "g" : "h" + std::to_string(i - 1)) +
-              "," + before + ",d" + n + " creates=h" + n + ":8,e" + n + ":1\n" + up_back;
-    before = "u" + n;
-  }
-  return parse_graph(text + "op loss backward kind=k time_ns=1 reads=" + before + " creates=g:8\n" +
-                     up_back + back + "output g0\n");
-}
-
 TEST(ChainDp, LongSkipsTravelInBundles) {
-  const Graph graph = u_shape(6);
-  const OrderCost cost(graph);
-  const detail::ForwardFacts facts = detail::forward_facts(graph, cost, false);
-  const auto cuts = detail::chain_cuts(graph, facts);
-  const detail::Chain chain = detail::chain_blocks(graph, cost, facts, cuts);
-  EXPECT_EQ(bundle_bytes(chain, 3), 3 * 8);  // on the way down every level's result is a skip
-  EXPECT_EQ(bundle_bytes(chain, 6), 6 * 8);
-  EXPECT_EQ(bundle_bytes(chain, 9), 4 * 8);  // three levels up: three skips and the value at hand
+  const Graph graph = testing::u_shaped_graph(6);
   const int64_t most = keep_all_baseline(graph).peak_bytes;
   const Plan made = chain_dp(graph, most * 85 / 100);
   EXPECT_TRUE(made.feasible);
@@ -319,16 +152,11 @@ TEST(ChainDp, LongSkipsTravelInBundles) {
 // Which tables are looked at depends on the budget, what is in them does not: that makes this
 // likely, not certain, so it is tried on a grid.
 TEST(ChainDp, MoreMemoryIsNeverSlower) {
-  std::vector<Graph> graphs{chain(std::vector<Layer>(40)), residual(20), u_shape(8)};
+  std::vector<Graph> graphs{testing::chain_graph(std::vector<Layer>(40)),
+                            testing::residual_graph(20), testing::u_shaped_graph(8)};
   for (const size_t n : {20u, 45u, 130u}) {
     std::mt19937_64 generator(n);
-    std::vector<Layer> layers(n);
-    for (Layer& layer : layers) {
-      layer.forward_ns = testing::draw(generator, 1, 100);
-      layer.bytes = testing::draw(generator, 1, 3000);
-      layer.reads_result = testing::chance(generator, 0.3);
-    }
-    graphs.push_back(chain(layers));
+    graphs.push_back(testing::chain_graph(testing::random_layers(generator, n)));
   }
   for (size_t g = 0; g < graphs.size(); ++g) {
     const int64_t most = keep_all_baseline(graphs[g]).peak_bytes;
@@ -347,7 +175,7 @@ TEST(ChainDp, MoreMemoryIsNeverSlower) {
 // 1,000 layers in 25 units: every_k needs 2·sqrt(1000) of them, revolve less than three more
 // passes.
 TEST(ChainDp, DeepChainsRecomputeLikeLog) {
-  const Graph graph = chain(std::vector<Layer>(1000));
+  const Graph graph = testing::chain_graph(std::vector<Layer>(1000));
   const Plan made = chain_dp(graph, 25 * 1000);
   ASSERT_TRUE(made.feasible);
   EXPECT_LE(made.time_ns - keep_all_baseline(graph).time_ns, 3 * 1000 * 10);
@@ -409,7 +237,7 @@ output a3
 }
 
 TEST(ChainDp, DecisionsSayHowOftenABlockIsRerun) {
-  const Graph graph = chain(std::vector<Layer>(10));
+  const Graph graph = testing::chain_graph(std::vector<Layer>(10));
   const Plan made = chain_dp(graph, 5 * 1000);
   ASSERT_FALSE(made.decisions.empty());
   EXPECT_TRUE(made.decisions.front().recomputed);
@@ -418,10 +246,9 @@ TEST(ChainDp, DecisionsSayHowOftenABlockIsRerun) {
 
 // The search tries other orders first; here there is none, and it must notice.
 TEST(Search, EndsOnAChainInWhichNoOpCanMove) {
-  const Graph graph = chain(std::vector<Layer>(100));
+  const Graph graph = testing::chain_graph(std::vector<Layer>(100));
   const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
-  const Plan made =
-      plan(graph, {.budget_bytes = budget, .strategy = "search", .max_moves = 500});
+  const Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_moves = 500});
   EXPECT_TRUE(made.feasible);
 }
 

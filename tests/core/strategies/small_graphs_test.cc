@@ -16,6 +16,7 @@
 #include "remat/core/simulate.h"
 #include "remat/core/strategies/strategies.h"
 #include "tests/testing/fastest_plan.h"
+#include "tests/testing/plan_fault.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
 
@@ -117,7 +118,7 @@ std::vector<int64_t> budgets_of(const Graph& graph) {
 // No order that can be written down is faster than what `optimal` says is the best.
 TEST(SmallGraphs, NothingIsFasterThanOptimal) {
   int64_t refuted = 0, complete = 0, recomputing = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(1'200) / 20; ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(30); ++seed) {
     const Graph graph = plain_graph(seed, 4);
     for (const int64_t budget : budgets_of(graph)) {
       const Plan best = plan(graph, {.budget_bytes = budget, .strategy = "optimal"});
@@ -134,7 +135,7 @@ TEST(SmallGraphs, NothingIsFasterThanOptimal) {
   RecordProperty("complete", std::to_string(complete));
   EXPECT_EQ(refuted, 0);
   EXPECT_GT(complete, recomputing / 2);
-  EXPECT_GT(recomputing, 50);
+  EXPECT_GT(recomputing, 10);
 }
 
 // Forward graphs of up to ten ops, each of which makes a value to decide about.
@@ -145,12 +146,12 @@ struct Case {
   std::string where;
 };
 
-// Those of which every plan could be looked at. More graphs with REMAT_PROPERTY_GRAPHS.
+// Those of which every plan could be looked at. More graphs with REMAT_PROPERTY_PERCENT.
 std::vector<Case> make_cases() {
-  constexpr size_t kMostStates = 150'000;  // seed 12, which once refuted optimal, takes 103,000
+  constexpr size_t kMostStates = 110'000;  // seed 12, which once refuted optimal, takes 103,000
   std::vector<Case> cases;
   int64_t gave_up = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(800) / 20; ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(24); ++seed) {
     const Graph graph = plain_graph(seed, 10);
     for (const int64_t budget : budgets_of(graph)) {
       const testing::FastestPlan best = testing::fastest_plan(graph, budget, {.most_states = kMostStates});
@@ -175,6 +176,7 @@ TEST(SmallGraphs, OptimalIsTheBestPlan) {
   for (const Case& one : cases_up_to_ten()) {
     const Plan found =
         plan(one.graph, {.budget_bytes = one.budget_bytes, .strategy = "optimal"});
+    ASSERT_EQ(testing::plan_fault(one.graph, found, one.budget_bytes), "") << one.where;
     ASSERT_EQ(found.feasible, one.best_ns.has_value()) << one.where;
     ++(found.feasible ? feasible : infeasible);
     if (!found.feasible) continue;
@@ -184,7 +186,7 @@ TEST(SmallGraphs, OptimalIsTheBestPlan) {
   RecordProperty("feasible", std::to_string(feasible));
   RecordProperty("infeasible", std::to_string(infeasible));
   RecordProperty("recomputing", std::to_string(recomputing));
-  EXPECT_GT(recomputing, 50);
+  EXPECT_GT(recomputing, static_cast<int64_t>(cases_up_to_ten().size()) / 8);
 }
 
 struct Score {
@@ -198,8 +200,10 @@ Score score_of(Plan (*search)(const Graph&, const PlanOptions&, Effort&), size_t
     const Case& one = cases_up_to_ten()[i];
     if (!one.best_ns) continue;
     Effort effort;
-    const Plan found = search(one.graph, {.budget_bytes = one.budget_bytes}, effort);
+    const Plan found =
+        search(one.graph, {.budget_bytes = one.budget_bytes, .time_limit_seconds = 0.5}, effort);
     ++score.cases;
+    EXPECT_EQ(testing::plan_fault(one.graph, found, one.budget_bytes), "") << one.where;
     score.missed += !found.feasible;
     if (!found.feasible) continue;
     EXPECT_GE(found.time_ns, *one.best_ns) << one.where;
@@ -210,7 +214,7 @@ Score score_of(Plan (*search)(const Graph&, const PlanOptions&, Effort&), size_t
   ::testing::Test::RecordProperty("equal", std::to_string(score.equal));
   ::testing::Test::RecordProperty("more_than_2_percent_above", std::to_string(score.far));
   ::testing::Test::RecordProperty("missed", std::to_string(score.missed));
-  EXPECT_GT(score.cases, 30);
+  EXPECT_GT(score.cases, 10);
   return score;
 }
 
