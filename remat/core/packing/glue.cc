@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -14,8 +13,6 @@ namespace {
 
 // More pieces than this on one side have too many subsets, and too many chance matches.
 constexpr size_t kMaxPieces = 10;
-// Items up to this part of the height are dust.
-constexpr int64_t kDustShare = 1000;
 constexpr int kNoGroup = 2 * static_cast<int>(kMaxPieces) + 1;
 
 struct Subsets {
@@ -71,10 +68,9 @@ GluedProblem::GluedProblem(const PackingProblem& problem, int64_t height, Glue h
     starting_at_[static_cast<size_t>(part.first)].push_back(static_cast<int32_t>(i));
     ending_at_[static_cast<size_t>(part.last)].push_back(static_cast<int32_t>(i));
   }
-  std::vector<int64_t> load = problem.load();
+  const std::vector<int64_t> load = problem.load();
   smallest_group_.resize(load.size(), 0);
-  if (how == Glue::dust) absorb_dust(load, height);
-  glue_all(load, height, how != Glue::matches);
+  glue_all(load, height, how == Glue::twins);
   for (size_t p = 0; p < pieces_.size(); ++p) {
     if (pieces_[p].glued) continue;
     piece_of_item_.push_back(static_cast<int32_t>(p));
@@ -97,55 +93,6 @@ void GluedProblem::glue_all(const std::vector<int64_t>& load, int64_t height, bo
     if (!changed_ && largest_group == 2 && stack_twins) stack_all_twins();
     if (changed_) largest_group = 1;
   }
-}
-
-// Dust takes up to half of the room that a tick has to spare, the smallest grains first.
-void GluedProblem::absorb_dust(std::vector<int64_t>& load, int64_t height) {
-  std::vector<int32_t> dust;
-  for (size_t p = 0; p < pieces_.size(); ++p) {
-    const int64_t size = pieces_[p].size;
-    if (size > 0 && size <= height / kDustShare) dust.push_back(static_cast<int32_t>(p));
-  }
-  std::ranges::stable_sort(dust, {}, [&](int32_t p) { return pieces_[static_cast<size_t>(p)].size; });
-  std::vector<int64_t> room(load.size());
-  for (size_t t = 0; t < load.size(); ++t) room[t] = (height - load[t]) / 2;
-  for (const int32_t grain : dust) {
-    if (pieces_[static_cast<size_t>(grain)].glued) continue;
-    const int32_t host = host_of(grain, room);
-    if (host < 0) continue;
-    Piece& small = pieces_[static_cast<size_t>(grain)];
-    const Piece& large = pieces_[static_cast<size_t>(host)];
-    for (int32_t t = large.first; t <= large.last; ++t) {
-      if (t >= small.first && t <= small.last) continue;
-      room[static_cast<size_t>(t)] -= small.size;
-      load[static_cast<size_t>(t)] += small.size;
-    }
-    small.first = large.first;
-    small.last = large.last;
-    glue(host, grain, true);
-  }
-}
-
-// The shortest-lived of the pieces that are there as long as the dust is and, where they are there
-// longer, leave room for it; -1 if there is none.
-int32_t GluedProblem::host_of(int32_t dust, const std::vector<int64_t>& room) const {
-  const Piece& small = pieces_[static_cast<size_t>(dust)];
-  int32_t best = -1;
-  int32_t shortest = std::numeric_limits<int32_t>::max();
-  for (size_t p = 0; p < pieces_.size(); ++p) {
-    const Piece& piece = pieces_[p];
-    const bool around = piece.size > 0 && !piece.glued && static_cast<int32_t>(p) != dust &&
-                        piece.first <= small.first && piece.last >= small.last;
-    if (!around || piece.last - piece.first >= shortest) continue;
-    bool fits = true;
-    for (int32_t t = piece.first; t <= piece.last && fits; ++t) {
-      fits = (t >= small.first && t <= small.last) || room[static_cast<size_t>(t)] >= small.size;
-    }
-    if (!fits) continue;
-    best = static_cast<int32_t>(p);
-    shortest = piece.last - piece.first;
-  }
-  return best;
 }
 
 void GluedProblem::stack_all_twins() {
@@ -226,8 +173,8 @@ int32_t GluedProblem::glue(int32_t lower, int32_t other, bool stacked) {
   return result;
 }
 
-std::vector<int64_t> GluedProblem::original_offset(const std::vector<int64_t>& glued_offset) const {
-  std::vector<int64_t> offset(pieces_.size(), 0);
+Offsets GluedProblem::original_offset(const Offsets& glued_offset) const {
+  Offsets offset(pieces_.size(), 0);
   for (size_t i = 0; i < glued_offset.size(); ++i) {
     offset[static_cast<size_t>(piece_of_item_[i])] = glued_offset[i];
   }

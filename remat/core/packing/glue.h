@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "remat/core/packing/packing.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 
@@ -26,7 +26,6 @@ namespace remat::detail {
 enum class Glue : uint8_t {
   matches,  // only what follows from full ticks, as above
   twins,    // also items that start together and end together, whatever their sizes: bolder
-  dust,     // also the smallest items: they stay as long as a larger one that is there all the time
 };
 
 class GluedProblem {
@@ -36,7 +35,7 @@ class GluedProblem {
 
   const PackingProblem& problem() const { return problem_; }
   // Offsets of the original items, from those of the glued ones.
-  std::vector<int64_t> original_offset(const std::vector<int64_t>& glued_offset) const;
+  Offsets original_offset(const Offsets& glued_offset) const;
 
  private:
   // Original items come first, with the same numbers, then what was glued of two.
@@ -51,8 +50,6 @@ class GluedProblem {
   };
 
   void glue_all(const std::vector<int64_t>& load, int64_t height, bool stack_twins);
-  void absorb_dust(std::vector<int64_t>& load, int64_t height);
-  int32_t host_of(int32_t dust, const std::vector<int64_t>& room) const;
   void stack_all_twins();
   void glue_at(int32_t tick, int largest_group);
   void glue_group(std::vector<int32_t> before, std::vector<int32_t> after);

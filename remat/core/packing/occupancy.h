@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "remat/core/packing/packing.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <numeric>
-#include <span>
 #include <tuple>
 #include <utility>
 
@@ -38,20 +38,25 @@ class RangeMaximum {
 
 }  // namespace
 
+std::span<const GreedyOrder> first_fit_orders(size_t item_count) {
+  using enum GreedyOrder;
+  constexpr size_t kLarge = 20'000, kWithoutHoles = 10;
+  static constexpr GreedyOrder kOrders[] = {load_length, load_size, size_start, load_area,
+                                            peak_length, peak_last, peak_first, peak_size,
+                                            start,       end,       area,       length};
+  return std::span(kOrders).first(item_count > kLarge ? kWithoutHoles : std::size(kOrders));
+}
+
 GreedyOrders::GreedyOrders(const PackingProblem& problem) : traits_(problem.item_count()) {
-  const std::vector<int64_t> load = problem.load();
-  const int64_t peak = std::max_element(load.begin(), load.end()) - load.begin();
-  const RangeMaximum largest_load(load);
+  const int64_t peak = problem.fullest_tick();
+  const RangeMaximum largest_load(problem.load());
   for (size_t i = 0; i < traits_.size(); ++i) {
     Traits& item = traits_[i];
-    const std::span<const Part> parts = problem.parts(i);
-    item.first = parts.front().first;
-    item.last = parts.back().last;
+    item.size = problem.size(i);
+    item.area = problem.area(i);
+    item.first = problem.first_tick(i);
+    item.last = problem.last_tick(i);
     item.length = item.last - item.first + 1;
-    for (const Part& part : parts) {
-      item.size = std::max(item.size, part.size);
-      item.area += static_cast<double>(part.size) * (part.last - part.first + 1);
-    }
     item.load = largest_load.of(item.first, item.last);
     item.peak_margin = std::max<int64_t>(0, std::min(peak - item.first, item.last - peak));
     item.peak_distance = std::max<int64_t>({0, item.first - peak, peak - item.last});

@@ -2,36 +2,36 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "remat/core/packing/packing.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 
 using ItemOrder = std::vector<int32_t>;
 
-// The orders in which greedy packing takes the items, most promising first. For the load-based ones
-// an item is as urgent as the largest load of its life: where there is room to spare, it can wait.
+// The orders in which items are placed. For the load-based ones an item is as urgent as the largest
+// load of its life: where there is room to spare, it can wait.
 enum class GreedyOrder : uint8_t {
   load_length,  // largest load, then longest life
   load_size,    // largest load, then largest size
   size_start,   // largest size, then earliest start: optimal if all sizes are equal
-  load_area,    // largest load, then largest size x length
+  load_area,    // largest load, then largest area
   peak_length,  // outwards in time from the peak, long lives first
   peak_last,    // outwards from the peak, late ends first: stacks that shrink
   peak_first,   // outwards from the peak, early starts first: stacks that grow
   peak_size,    // outwards from the peak, large sizes first
   start,        // forwards in time
   end,          // backwards in time
-  area,         // largest size x length
+  area,         // largest area
   length,       // longest life
-  // For repair.h: outwards from the peak; of those there at the peak first the ones that
-  // stay longest on both sides.
-  peak_inside,
+  peak_inside,  // outwards from the peak; of those there at the peak the longest on both sides first
 };
-inline constexpr int kGreedyOrders = 12;  // without the last
-// The orders from here on leave many small holes, which make `Occupancy` slow on large problems.
-inline constexpr int kHoleFreeGreedyOrders = 10;
+
+// The orders worth trying with first fit, most promising first. For a problem with many items, those
+// that leave many small holes are left out, since they make `Occupancy` slow.
+std::span<const GreedyOrder> first_fit_orders(size_t item_count);
 
 class GreedyOrders {
  public:
@@ -40,7 +40,7 @@ class GreedyOrders {
 
  private:
   struct Traits {
-    int64_t size = 0;    // the largest of its parts
+    int64_t size = 0;
     int64_t length = 0;  // ticks
     double area = 0;
     int64_t first = 0;

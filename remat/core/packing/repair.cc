@@ -13,8 +13,8 @@ struct ItemPart {
   int32_t item;
 };
 
-// Who is there during a range of ticks: those there at the last post before it, and those that
-// start between the post and its end. Posts stand every kTicks.
+// The parts alive during a range of ticks: those alive at the last post before it, and those that
+// start between the post and the end of the range. There is a post every kTicks.
 class Overlaps {
  public:
   explicit Overlaps(const PackingProblem& problem) {
@@ -53,20 +53,23 @@ class Overlaps {
   static constexpr size_t kTicks = 16;
   static size_t at(int32_t tick) { return static_cast<size_t>(tick); }
 
-  std::vector<ItemPart> parts_;  // by first tick
-  std::vector<size_t> begin_;    // by tick: the first part that starts there or later
+  std::vector<ItemPart> parts_;               // by first tick
+  std::vector<size_t> begin_;                 // by tick: the first part that starts there or later
   std::vector<std::vector<size_t>> at_post_;  // by post: the parts that start before it
 };
 
 class Repair {
  public:
-  Repair(const PackingProblem& problem, int64_t height, std::vector<int64_t> offset,
-         const ItemOrder& order)
-      : problem_(problem), overlaps_(problem), height_(height) {
+  Repair(const PackingProblem& problem, int64_t height, Offsets offset, const ItemOrder& order,
+         uint64_t seed)
+      : problem_(problem), overlaps_(problem), height_(height), random_(seed) {
     const size_t items = problem.item_count();
-    times_driven_out_.resize(items, 1);
-    stays_until_.resize(items, 0);
-    for (size_t i = 0; i < items; ++i) price_.push_back(price_of(i));
+    evictions_.resize(items, 1);
+    protected_until_.resize(items, 0);
+    const double whole = static_cast<double>(height_) * problem_.tick_count();
+    for (size_t i = 0; i < items; ++i) {
+      price_.push_back(1 + static_cast<int64_t>(problem.area(i) / whole * 0x1.0p24));
+    }
     for (const int32_t item : order) {
       if (offset[static_cast<size_t>(item)] == kNotPlaced) waiting_.push_back(item);
     }
@@ -74,16 +77,16 @@ class Repair {
     best_ = now_;
   }
 
-  std::vector<int64_t> run(SearchBudget& budget, int64_t nodes) {
-    const int64_t stop_at = std::max<int64_t>(0, budget.nodes_left - nodes);
+  Offsets run(SearchBudget& budget, int64_t nodes) {
+    const BudgetShare share(budget, nodes);
     int64_t best_move = 0;
-    while (!now_.out.empty() || now_.seen < waiting_.size()) {
-      if (budget.nodes_left <= stop_at) return std::move(best_.offset);
+    while (!now_.evicted.empty() || now_.seen < waiting_.size()) {
+      if (share.spent()) return std::move(best_.offset);
       ++move_;
       work_ = 0;
       place(next());
       if (now_.better_than(best_)) {
-        if (now_.seen > best_.seen) std::ranges::fill(times_driven_out_, 1);
+        if (now_.seen > best_.seen) std::ranges::fill(evictions_, 1);
         best_ = now_;
         best_move = move_;
         work_ += static_cast<int64_t>(now_.offset.size()) / kCopiesPerLook;
@@ -98,15 +101,15 @@ class Repair {
 
  private:
   struct State {
-    std::vector<int64_t> offset;  // by item
-    std::vector<int32_t> out;     // the items that were driven out
-    int64_t out_price = 0;
-    size_t seen = 0;  // of those that wait
+    Offsets offset;
+    std::vector<int32_t> evicted;
+    int64_t evicted_price = 0;
+    size_t seen = 0;  // how many of waiting_ have had their turn
     bool better_than(const State& other) const {
-      return seen != other.seen ? seen > other.seen : out_price < other.out_price;
+      return seen != other.seen ? seen > other.seen : evicted_price < other.evicted_price;
     }
   };
-  // What an item that is placed keeps another from: the offsets between low and high.
+  // A placed item rules out the offsets between low and high for another, both not included.
   struct Obstacle {
     int64_t low;
     int64_t high;
@@ -118,24 +121,14 @@ class Repair {
     int64_t change;
   };
 
-  // Whole numbers, so that what was added can be taken away; never 0.
-  int64_t price_of(size_t item) const {
-    double area = 0;
-    for (const Part& part : problem_.parts(item)) {
-      area += static_cast<double>(part.size) * (part.last - part.first + 1);
-    }
-    const double whole = static_cast<double>(height_) * problem_.tick_count();
-    return 1 + static_cast<int64_t>(area / whole * 0x1.0p24);
-  }
-
-  // Whoever was driven out comes before those that still wait.
+  // Evicted items come before those that still wait.
   int32_t next() {
-    std::vector<int32_t>& out = now_.out;
-    if (out.empty()) return waiting_[now_.seen++];
-    std::swap(out[random_() % out.size()], out.back());
-    const int32_t item = out.back();
-    out.pop_back();
-    now_.out_price -= price_[static_cast<size_t>(item)];
+    std::vector<int32_t>& evicted = now_.evicted;
+    if (evicted.empty()) return waiting_[now_.seen++];
+    std::swap(evicted[random_() % evicted.size()], evicted.back());
+    const int32_t item = evicted.back();
+    evicted.pop_back();
+    now_.evicted_price -= price_[static_cast<size_t>(item)];
     return item;
   }
 
@@ -147,25 +140,22 @@ class Repair {
       if (offset <= obstacle.low || offset >= obstacle.high) continue;
       if (now_.offset[o] == kNotPlaced) continue;  // two of its parts are in the way
       now_.offset[o] = kNotPlaced;
-      now_.out.push_back(obstacle.item);
-      now_.out_price += price_[o];
-      ++times_driven_out_[o];
+      now_.evicted.push_back(obstacle.item);
+      now_.evicted_price += price_[o];
+      ++evictions_[o];
     }
     now_.offset[i] = offset;
-    stays_until_[i] = move_ + kStay + static_cast<int64_t>(random_() % (kStay + 1));
+    protected_until_[i] = move_ + kProtection + static_cast<int64_t>(random_() % (kProtection + 1));
   }
 
-  // Where the items in the way are the least dear together: the lowest (for what stays to the end,
-  // the highest) offset where nothing is in the way, else any of the best. Only offsets at which the
-  // item touches another, or an end of the height, come into question.
+  // The offset where evicting what is in the way costs least: the lowest (for an item that stays to
+  // the last tick, the highest) where nothing is in the way, else any of the best. Only offsets at
+  // which the item touches another, or the bottom or top, come into question.
   int64_t cheapest_offset(int32_t item) {
-    int64_t size = 0;
-    for (const Part& part : problem_.parts(static_cast<size_t>(item))) {
-      size = std::max(size, part.size);
-    }
-    const bool hangs = problem_.parts(static_cast<size_t>(item)).back().last + 1 == problem_.tick_count();
+    const size_t i = static_cast<size_t>(item);
+    const bool from_top = problem_.stays(i);
     find_obstacles(item);
-    find_edges(height_ - size);
+    find_edges(height_ - problem_.size(i));
     int64_t price = 0, best = 0, best_offset = kNotPlaced;
     uint64_t equals = 0;
     for (size_t e = 0; e < edges_.size();) {
@@ -176,7 +166,8 @@ class Repair {
       if (offset >= 0 && (best_offset == kNotPlaced || price <= best)) {
         if (best_offset == kNotPlaced || price < best) equals = 0;
         best = price;
-        if (price == 0 ? hangs || equals == 0 : random_() % (equals + 1) == 0) best_offset = offset;
+        if (price == 0 ? from_top || equals == 0 : random_() % (equals + 1) == 0)
+          best_offset = offset;
         ++equals;
       }
       for (; e < edges_.size() && edges_[e].offset == offset; ++e) price += edges_[e].change;
@@ -202,7 +193,8 @@ class Repair {
     for (const Obstacle& obstacle : obstacles_) {
       if (obstacle.low >= highest) continue;
       const size_t o = static_cast<size_t>(obstacle.item);
-      const int64_t price = price_[o] * times_driven_out_[o] + (stays_until_[o] > move_ ? kStays : 0);
+      const int64_t price =
+          price_[o] * evictions_[o] + (protected_until_[o] > move_ ? kProtectedPrice : 0);
       edges_.push_back({std::max<int64_t>(-1, obstacle.low), price});
       if (obstacle.high <= highest) edges_.push_back({obstacle.high, -price});
     }
@@ -212,35 +204,35 @@ class Repair {
     });
   }
 
-  static constexpr int64_t kPatience = 500;  // moves
-  static constexpr int64_t kStay = 10;       // moves
+  static constexpr int64_t kPatience = 500;   // moves
+  static constexpr int64_t kProtection = 10;  // moves
   static constexpr int64_t kLooksPerNode = 8;
   static constexpr int64_t kCopiesPerLook = 16;
-  // The price of an item that should stay for now; thousands of them are still a number.
-  static constexpr int64_t kStays = int64_t{1} << 48;
+  // Thousands of these still fit into a sum.
+  static constexpr int64_t kProtectedPrice = int64_t{1} << 48;
 
   const PackingProblem& problem_;
   Overlaps overlaps_;
   int64_t height_;
-  std::vector<int64_t> price_;             // by item
-  std::vector<int64_t> times_driven_out_;  // by item, from 1 on
-  std::vector<int64_t> stays_until_;  // by item: the move up to which it should not be driven out
-  std::vector<int32_t> waiting_;      // who was not placed at the start
+  // By item: its area, as a whole number so that what was added can be taken away exactly; never 0.
+  std::vector<int64_t> price_;
+  std::vector<int64_t> evictions_;        // by item, from 1 on: a factor of its price
+  std::vector<int64_t> protected_until_;  // by item: the move up to which evicting it costs most
+  std::vector<int32_t> waiting_;          // the items without an offset at the start
   State now_;
   State best_;
   int64_t move_ = 0;
   int64_t work_ = 0;
   std::vector<Obstacle> obstacles_;
   std::vector<Edge> edges_;
-  std::mt19937_64 random_;  // with its fixed first state: the same packing every time
+  std::mt19937_64 random_;
 };
 
 }  // namespace
 
-std::vector<int64_t> repair_packing(const PackingProblem& problem, int64_t height,
-                                    std::vector<int64_t> offset, const ItemOrder& order,
-                                    SearchBudget& budget, int64_t nodes) {
-  return Repair(problem, height, std::move(offset), order).run(budget, nodes);
+Offsets repair_packing(const PackingProblem& problem, int64_t height, Offsets start,
+                       const ItemOrder& order, SearchBudget& budget, int64_t nodes, uint64_t seed) {
+  return Repair(problem, height, std::move(start), order, seed).run(budget, nodes);
 }
 
 }  // namespace remat::detail

@@ -2,31 +2,29 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "remat/core/packing/budget.h"
 #include "remat/core/packing/orders.h"
-#include "remat/core/packing/packing.h"
-#include "remat/core/packing/search.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 
-inline constexpr int64_t kNotPlaced = -1;
-
-// Finishes a packing of at most `height` in which some items, or all, do not lie yet (kNotPlaced);
-// they come in the order given, each when the ones before it lie.
+// Finishes a packing of at most `height` in which some items, or all, have no offset yet
+// (kNotPlaced); they are placed in the order given, each when the ones before it have been.
 //
-//     height ┬───────┬───────┐           x, two high, is still out. At offset 1 it drives out b, at
-//            │   a   │       │           2 it drives out c: the cheaper one goes, and looks for a
-//            ├───┬───┤   c   │   + x     place in its turn. Whoever was driven out often becomes
-//            │   │ b │       │           dear, so that the same two do not take turns for ever.
+//     height ┬───────┬───────┐
+//            │   a   ├───────┤           x, two high, lives as long as c and has no offset. Wherever it
+//            ├───┬───┤   c   │   + x     goes, it evicts c, which looks for a place in its turn: x ends
+//            │   │ b ├───────┤           up at the bottom and c on top of it, or the other way round.
 //            └───┴───┴───────┘
 //
-// An item is dear by its size times its length, times how often it was driven out. A search that
-// has not found better for a while goes on from the best so far. Good where there is some slack at
-// most ticks, as in plans; perfect rectangles are for fit_exactly. Spends at most `nodes` of
-// `budget`. Returns the offsets, kNotPlaced where no place was found in time.
-std::vector<int64_t> repair_packing(const PackingProblem& problem, int64_t height,
-                                    std::vector<int64_t> offset, const ItemOrder& order,
-                                    SearchBudget& budget, int64_t nodes);
+// Evicting an item costs its area times the number of its evictions, so that the search does not
+// cycle. A search that has not found better for a while goes on from the best so far. Good where there
+// is some slack at most ticks, as in plans; rectangles without any are for fit_exactly. Spends at most
+// `nodes` of `budget`. Different seeds break ties differently. Returns the offsets, kNotPlaced for
+// the items that found no place in time.
+Offsets repair_packing(const PackingProblem& problem, int64_t height, Offsets start,
+                       const ItemOrder& order, SearchBudget& budget, int64_t nodes,
+                       uint64_t seed = 0);
 
 }  // namespace remat::detail

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
-#include "remat/core/packing/packing.h"
+#include "remat/core/packing/budget.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 
-// What a search may still spend. Nodes are counted so that results repeat; the clock is a safety
-// net.
-struct SearchBudget {
-  int64_t nodes_left = 0;
-  std::chrono::steady_clock::time_point deadline;
-
-  bool spent() const { return nodes_left <= 0; }
-  // Takes `nodes` away; looks at the clock now and then, and is spent once the deadline is over.
-  void pay(int64_t nodes);
-};
-
 struct FitResult {
-  std::optional<std::vector<int64_t>> offset;  // by item, if a packing was found
+  std::optional<Offsets> offset;  // by item, if a packing was found
   // Without one: no packing is lower than this. More than the height asked for only if the search
   // was complete.
   int64_t lower_bound = 0;
@@ -33,5 +21,10 @@ struct FitResult {
 // only breaks ties between equally good branches; 0 keeps the plain order.
 FitResult fit_exactly(const PackingProblem& problem, int64_t height, SearchBudget& budget,
                       uint64_t seed = 0);
+
+// The same again and again within `nodes`, each time longer and with another seed: a wrong choice at
+// the bottom can cost all the time there is.
+FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, SearchBudget& budget,
+                            int64_t nodes);
 
 }  // namespace remat::detail

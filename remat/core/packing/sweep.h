@@ -3,53 +3,44 @@
 
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <random>
 #include <vector>
 
-#include "remat/core/packing/packing.h"
-#include "remat/core/packing/search.h"
+#include "remat/core/packing/beam.h"
+#include "remat/core/packing/budget.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::detail {
 
-// Packs from the fullest tick outwards. What is there is stacked without a hole; from then on the
-// two sides have nothing to do with each other, and on each of them the items come tick by tick,
-// away from the peak, each into a gap of what lies there already:
+// Packs from the fullest tick, the peak, outwards. The items alive there are stacked without a hole;
+// from then on the two sides are independent, and on each of them the items come tick by tick, away
+// from the peak, each into a gap of what is placed already (beam.h):
 //
-//     height ┬   ┌────────────┐         a and b cross the peak. To the right, c comes when a is
-//            │   │     a      ├───┐     gone and lies in the gap that a has left.
-//            │   ├────────────┤ c │
+//     height ┬   ┌────────────┐
+//            │   │     a      ├───┐     a and b cross the peak. To the right, c comes when a is
+//            │   ├────────────┤ c │     gone and is placed in the gap that a has left.
 //            │ ┌─┴─────b──────┴───┴─┐
 //            └─┴────────┬───────────┴──
 //                      peak
 //
-// Large items find room if gaps are few, now and later. Let `until`, by offset, be the tick up to
-// which the offset is taken: the sum of its changes over the height is twice the number of gaps of
-// all ticks to come. That sum is made small: of the stacks at the peak one with small sums for both
-// sides is looked for by annealing, and a beam of the best states is kept on the way out. Ticks count
-// more the fuller they are.
-//
-// An item of several parts is treated as if it had its largest size all the time.
+// Of the stacks at the peak, one that leaves few gaps on both sides is looked for by annealing.
 class Sweep {
  public:
   Sweep(const PackingProblem& problem, int64_t height);
-  ~Sweep();
 
-  // Another stack, and what comes of it: offsets, kNotPlaced for what fitted into none of the states
-  // at its turn. Costs about the items, times those there at the peak, times the beam.
-  std::vector<int64_t> next(SearchBudget& budget);
+  // Another stack, and what comes of it: offsets, kNotPlaced for items that fitted into none of the
+  // beam's states at their turn. Costs about the items, times those alive at the peak, times the beam.
+  Offsets next(SearchBudget& budget);
 
-  double area_left_out(const std::vector<int64_t>& offset) const;  // size times length, summed up
+  double area_left_out(const Offsets& offsets) const;
 
  private:
-  struct Sides;
-
   void anneal(std::vector<int32_t>& stack, double heat);
 
   const PackingProblem& problem_;
   int64_t height_;
-  std::vector<int64_t> size_;  // by item: the largest of its parts
-  std::unique_ptr<Sides> sides_;
+  BeamSide right_;
+  BeamSide left_;
   int64_t free_at_peak_ = 0;
   std::vector<int32_t> best_stack_;  // items, from the bottom up
   double least_left_out_ = std::numeric_limits<double>::infinity();

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -29,26 +28,14 @@ TEST(PackingGlue, WhatFollowsAtFullTicksBecomesOne) {
   EXPECT_EQ(testing::partial_packing_fault(problem, offset, 5), "");
 }
 
-// A grain of 1 in 5000 rides on the item that is there all its life, for as long as that is; the
-// load of 4001 leaves it room.
-TEST(PackingGlue, DustRidesOnAHost) {
+// Two items with the same life are one item only for the bolder way.
+TEST(PackingGlue, TwinsAreStackedOnlyWhereAsked) {
   PackingProblem problem;
-  problem.add({0, 9, 4000});
-  problem.add({3, 4, 1});
-  const GluedProblem glued(problem, 5000, Glue::dust);
-  ASSERT_EQ(glued.problem().item_count(), 1);
-  EXPECT_EQ(glued.problem().parts(0).front(), (Part{0, 9, 4001}));
-  EXPECT_EQ(testing::partial_packing_fault(problem, glued.original_offset({0}), 5000), "");
-}
-
-// Without room where its host is there longer, dust stays dust.
-TEST(PackingGlue, DustLeavesFullTicksAlone) {
-  PackingProblem problem;
-  problem.add({0, 9, 4000});
-  problem.add({0, 0, 1000});  // tick 0 is full
-  problem.add({3, 4, 1});
-  const GluedProblem glued(problem, 5000, Glue::dust);
-  EXPECT_EQ(glued.problem().item_count(), 3);
+  problem.add({0, 3, 5});
+  problem.add({0, 3, 3});
+  problem.add({1, 2, 1});
+  EXPECT_EQ(GluedProblem(problem, 9, Glue::matches).problem().item_count(), 3);
+  EXPECT_EQ(GluedProblem(problem, 9, Glue::twins).problem().item_count(), 2);
 }
 
 // Glue is a guess, but a packing of what was glued is always one of the items, as high.
@@ -56,18 +43,13 @@ TEST(PackingGlue, PackingsOfTheGluedProblemArePackings) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 generator(seed);
     PackingProblem problem = testing::random_packing(generator, 30, 15, 20'000);
-    for (int grain = 0; grain < 30; ++grain) {
-      const int32_t first = static_cast<int32_t>(testing::draw(generator, 0, 14));
-      const int32_t last = static_cast<int32_t>(testing::draw(generator, first, 14));
-      problem.add({first, last, testing::draw(generator, 1, 50)});
-    }
-    const std::vector<int64_t> load = problem.load();
-    const int64_t height = *std::ranges::max_element(load);
-    for (const Glue how : {Glue::matches, Glue::twins, Glue::dust}) {
-      const GluedProblem glued(problem, height, how);
-      if (how == Glue::dust) {
-        EXPECT_LT(glued.problem().item_count(), problem.item_count());
-      }
+    // Items that end and start where every tick is full, so that there is something to glue.
+    problem.add({15, 16, 20'000 * 30});
+    problem.add({17, 18, 12'000 * 30});
+    problem.add({17, 18, 8'000 * 30});
+    for (const Glue how : {Glue::matches, Glue::twins}) {
+      const GluedProblem glued(problem, problem.largest_load(), how);
+      EXPECT_LT(glued.problem().item_count(), problem.item_count());
       const Packing packing =
           pack(glued.problem(), {.max_search_nodes = 0, .time_limit_seconds = 3600});
       ASSERT_EQ(testing::packing_fault(glued.problem(), packing), "") << "seed " << seed;

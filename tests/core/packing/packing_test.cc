@@ -25,11 +25,6 @@ PackingOptions nodes(int64_t count) {
   return {.max_search_nodes = count, .time_limit_seconds = 3600};
 }
 
-int64_t largest_load(const PackingProblem& problem) {
-  const std::vector<int64_t> load = problem.load();
-  return load.empty() ? 0 : *std::max_element(load.begin(), load.end());
-}
-
 TEST(Packing, NothingNeedsNothing) {
   const Packing packing = pack(PackingProblem());
   EXPECT_EQ(packing.height, 0);
@@ -96,7 +91,7 @@ TEST(Packing, TheLoadIsNotAlwaysEnough) {
   problem.add({6, 6, 3});
   const Packing packing = pack(problem, nodes(100'000));
   EXPECT_EQ(packing_fault(problem, packing), "");
-  EXPECT_EQ(largest_load(problem), 6);
+  EXPECT_EQ(problem.largest_load(), 6);
   EXPECT_EQ(least_height(problem), 7);
   EXPECT_EQ(packing.height, 7);
   EXPECT_EQ(packing.lower_bound, 7);
@@ -114,7 +109,7 @@ TEST(Packing, OptimalMeansOptimal) {
     if (packing.height == packing.lower_bound) {
       ASSERT_EQ(packing.height, least) << "seed " << seed;
     }
-    wasteful += least > largest_load(problem) ? 1 : 0;
+    wasteful += least > problem.largest_load() ? 1 : 0;
   }
   EXPECT_GT(wasteful, 5) << "the problems are too easy to say anything";
 }
@@ -156,6 +151,42 @@ TEST(Packing, WithoutSearchStillPacks) {
   EXPECT_EQ(packing_fault(problem, packing), "");
   EXPECT_EQ(packing.search_nodes, 0);
   EXPECT_EQ(packing.lower_bound, testing::kCutHeight);
+}
+
+PackingStages choice_of_stages(unsigned bits) {
+  const auto on = [&](int bit) { return (bits >> bit & 1) != 0; };
+  return {on(0), on(1), on(2), on(3), on(4), on(5), on(6)};
+}
+
+// Whatever is switched off, the rest makes a packing, and more stages never prove less than the load.
+TEST(Packing, EveryChoiceOfStagesPacks) {
+  std::mt19937_64 generator(3);
+  const PackingProblem random = testing::random_packing(generator, 60, 40, 100);
+  const PackingProblem cut = cut_rectangle(testing::Cut::pinwheel, 60, 1);
+  for (unsigned bits = 0; bits < 128; ++bits) {
+    for (const PackingProblem* problem : {&random, &cut}) {
+      PackingOptions options = nodes(2'000);
+      options.stages = choice_of_stages(bits);
+      const Packing packing = pack(*problem, options);
+      EXPECT_EQ(packing_fault(*problem, packing), "") << "stages " << bits;
+      EXPECT_GE(packing.lower_bound, problem->largest_load()) << "stages " << bits;
+    }
+  }
+}
+
+// Greedy leaves waste here, and each of these stages can remove some of it alone.
+TEST(Packing, StagesImproveOnGreedy) {
+  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 1);
+  PackingOptions options = nodes(500'000);
+  options.stages = choice_of_stages(0);
+  const int64_t greedy = pack(problem, options).height;
+  for (const auto stage : {&PackingStages::sweep, &PackingStages::raise, &PackingStages::lower}) {
+    options.stages = choice_of_stages(0);
+    options.stages.*stage = true;
+    const Packing packing = pack(problem, options);
+    EXPECT_EQ(packing_fault(problem, packing), "");
+    EXPECT_LT(packing.height, greedy);
+  }
 }
 
 TEST(Packing, LowEnoughNeedNotBeLower) {

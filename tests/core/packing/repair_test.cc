@@ -15,7 +15,6 @@ namespace remat {
 namespace {
 
 using detail::ItemOrder;
-using detail::kNotPlaced;
 using detail::SearchBudget;
 using testing::search_nodes;
 
@@ -25,20 +24,20 @@ ItemOrder as_they_come(const PackingProblem& problem) {
   return order;
 }
 
-// The picture in repair.h: a over b, c beside them, and x, two high, still out. It starts
-// when b does and stays as long as c. Of 4 rows a takes 2, so x must drive somebody out.
-TEST(PackingRepair, DrivesOutWhoIsInTheWay) {
+// The picture in repair.h: a over b, c beside them in the middle, and x, which needs two of the four rows
+// as long as c lives.
+TEST(PackingRepair, EvictsWhatIsInTheWay) {
   PackingProblem problem;
   problem.add({0, 1, 2});  // a
   problem.add({1, 1, 1});  // b, at the bottom
   problem.add({2, 3, 2});  // c, in the middle: x fits nowhere
   problem.add({2, 3, 2});  // x
   SearchBudget budget = search_nodes(10'000);
-  const std::vector<int64_t> offset = detail::repair_packing(
-      problem, 4, {2, 0, 1, kNotPlaced}, as_they_come(problem), budget, 10'000);
+  const std::vector<int64_t> offset = detail::repair_packing(problem, 4, {2, 0, 1, kNotPlaced},
+                                                             as_they_come(problem), budget, 10'000);
   EXPECT_EQ(testing::partial_packing_fault(problem, offset, 4), "");
   EXPECT_EQ(std::ranges::count(offset, kNotPlaced), 0);
-  EXPECT_EQ(offset[0], 2);  // nobody was in these two's way, nor they in anybody's
+  EXPECT_EQ(offset[0], 2);  // these two overlap neither c nor x
   EXPECT_EQ(offset[1], 0);
 }
 
@@ -57,9 +56,8 @@ TEST(PackingRepair, HoldsOnRandomProblems) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 generator(seed);
     const PackingProblem problem = testing::random_packing(generator, 40, 30, 100);
-    const std::vector<int64_t> load = problem.load();
     const std::vector<int64_t> nothing(problem.item_count(), kNotPlaced);
-    for (const int64_t height : {*std::ranges::max_element(load), int64_t{40 * 100}}) {
+    for (const int64_t height : {problem.largest_load(), int64_t{40 * 100}}) {
       SearchBudget budget = search_nodes(2'000);
       const std::vector<int64_t> offset =
           detail::repair_packing(problem, height, nothing, as_they_come(problem), budget, 2'000);

@@ -7,7 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "remat/core/packing/repair.h"
 #include "tests/testing/cut_rectangle.h"
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_packing.h"
@@ -15,15 +14,9 @@
 namespace remat {
 namespace {
 
-using detail::kNotPlaced;
 using detail::SearchBudget;
 using detail::Sweep;
 using testing::search_nodes;
-
-int64_t largest_load(const PackingProblem& problem) {
-  const std::vector<int64_t> load = problem.load();
-  return *std::ranges::max_element(load);
-}
 
 // A step of n layers: activation k lives from tick k to its use on the way back, and at every tick
 // but the peak there is a workspace as large as all that is free there: gaps must be in one piece.
@@ -31,7 +24,7 @@ TEST(PackingSweep, KeepsGapsInOnePiece) {
   constexpr int32_t kLayers = 12;
   PackingProblem problem;
   for (int32_t k = 0; k < kLayers; ++k) problem.add({k, 2 * kLayers - 2 - k, 10 + k});
-  const int64_t height = largest_load(problem);
+  const int64_t height = problem.largest_load();
   const std::vector<int64_t> load = problem.load();
   for (int32_t t = 0; t < problem.tick_count(); ++t) {
     const int64_t free = height - load[static_cast<size_t>(t)];
@@ -48,7 +41,7 @@ TEST(PackingSweep, HoldsOnRandomProblems) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 generator(seed);
     const PackingProblem problem = testing::random_packing(generator, 40, 30, 100);
-    const int64_t least = largest_load(problem);
+    const int64_t least = problem.largest_load();
     for (const int64_t height : {least, least + least / 10}) {
       SearchBudget budget = search_nodes(1'000'000);
       Sweep sweep(problem, height);

@@ -52,7 +52,8 @@ TEST(Packable, AnotherOrderOfTheSameRunsIsNoHigherAndOftenPacksWithoutWaste) {
       EXPECT_EQ(after.placement->arena_bytes, after.placement->max_live_bytes);
     }
 
-    const Placement first = place(graph, rewrite(graph, before.order), {.max_search_nodes = 150'000});
+    const Placement first =
+        place(graph, rewrite(graph, before.order), {.max_search_nodes = 150'000});
     if (first.arena_bytes == first.max_live_bytes) continue;
     ++wasteful;
     mended += after.placement ? 1 : 0;
@@ -77,8 +78,40 @@ TEST(Packable, WhatIsEnoughForTheBudgetIsEnoughForPlacedPlans) {
     EXPECT_EQ(made.order, order);
     EXPECT_EQ(testing::plan_fault(graph, made, options.budget_bytes), "");
     ASSERT_TRUE(made.placement);
+    const Schedule schedule = rewrite(graph, made.order);
+    EXPECT_FALSE(verify(graph, schedule, options.budget_bytes));
+    EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
     EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, options.budget_bytes);
   }
+}
+
+// What plan() returns went through make_packable: it is what has to pass verify, at every budget.
+TEST(Packable, PlansOfASearchPassVerifyWithTheirAddresses) {
+  int placed = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = graph_of(seed);
+    const int64_t least = floor(graph).bytes, most = keep_all_baseline(graph).peak_bytes;
+    for (const int64_t budget_bytes : {least, (least + most) / 2, most}) {
+      for (const bool with_addresses : {false, true}) {
+        const Plan made = plan(graph, {.budget_bytes = budget_bytes,
+                                       .strategy = "search",
+                                       .placed = with_addresses,
+                                       .time_limit_seconds = 0.2});
+        const Schedule schedule = rewrite(graph, made.order);
+        const auto violation = verify(graph, schedule, made.feasible ? budget_bytes : kNoBudget);
+        EXPECT_FALSE(violation) << violation->reason;
+        EXPECT_EQ(simulate_peak(graph, schedule).bytes, made.peak_bytes);
+        if (!made.placement) continue;
+        ++placed;
+        EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
+        if (with_addresses) {
+          EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, budget_bytes);
+        }
+      }
+    }
+  }
+  EXPECT_GT(placed, 12);
 }
 
 TEST(Packable, LeavesAloneWhatMustBeKeptOrDoesNotFit) {
