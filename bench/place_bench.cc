@@ -217,9 +217,8 @@ struct Stage {
 };
 constexpr Stage kStages[] = {
     {"both_ends", &PackingStages::both_ends}, {"reorder", &PackingStages::reorder},
-    {"glue", &PackingStages::glue},           {"sweep", &PackingStages::sweep},
-    {"raise", &PackingStages::raise},         {"search", &PackingStages::search},
-    {"lower", &PackingStages::lower}};
+    {"glue", &PackingStages::glue},           {"raise", &PackingStages::raise},
+    {"search", &PackingStages::search},       {"lower", &PackingStages::lower}};
 
 struct Planned {
   const Graph* graph;

@@ -12,7 +12,6 @@
 #include "remat/core/packing/orders.h"
 #include "remat/core/packing/repair.h"
 #include "remat/core/packing/search.h"
-#include "remat/core/packing/sweep.h"
 
 namespace remat {
 namespace {
@@ -20,7 +19,6 @@ namespace {
 using detail::GreedyOrder;
 using detail::ItemOrder;
 
-constexpr size_t kMostSwept = 4'000;       // items: one sweep of more would cost all there is
 constexpr int64_t kMostCells = 2'000'000;  // the exact search keeps every item at every tick
 constexpr int64_t kNodesPerFit = 2;        // of one item, by greedy
 constexpr int kRaises = 4;
@@ -47,7 +45,6 @@ class Packer {
     if (on.both_ends && !tight()) from_both_ends();
     if (on.reorder && !tight()) reorder(nodes_ / 64);
     if (on.glue && !tight() && searchable()) search_glued(nodes_ / 16);
-    if (on.sweep && !tight()) sweep(nodes_ / 6);
     if (on.raise && !tight()) raise(nodes_ / 32);
     if (on.search && !tight() && searchable()) search(nodes_ / 8);
     if (on.lower && !tight()) lower(nodes_ / 8);
@@ -127,21 +124,6 @@ class Packer {
       if (glued.problem().item_count() == problem_.item_count()) continue;
       const auto fit = detail::fit_with_restarts(glued.problem(), target(), budget_, nodes);
       if (fit.offset) return keep_if_lower(glued.original_offset(*fit.offset));
-    }
-  }
-
-  // What a sweep leaves out may still find a place: some work for each that leaves out less.
-  void sweep(int64_t nodes) {
-    if (problem_.item_count() > kMostSwept) return;
-    const detail::BudgetShare share(budget_, nodes);
-    detail::Sweep sweep(problem_, target());
-    double least_left_out = std::numeric_limits<double>::infinity();
-    while (!share.spent()) {
-      Offsets offsets = sweep.next(budget_);
-      const double left_out = sweep.area_left_out(offsets);
-      if (left_out >= least_left_out) continue;
-      least_left_out = left_out;
-      if (repair(target(), std::move(offsets), nodes / 16)) return;
     }
   }
 

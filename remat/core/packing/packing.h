@@ -25,8 +25,8 @@ struct Packing {
 };
 
 // Stops as soon as the height is the lower bound, or low enough, which is also what all stages aim at.
-// Greedy takes time near-linear in the items; sweeps and the exact search are left out where there are
-// too many of them. The same problem with the same options gives the same packing, unless the time
+// Greedy takes time near-linear in the items; the exact search is left out where there are too many of
+// them. The same problem with the same options gives the same packing, unless the time
 // limit strikes before the node limit does.
 Packing pack(const PackingProblem& problem, const PackingOptions& options = {});
 

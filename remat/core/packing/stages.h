@@ -9,8 +9,7 @@ struct PackingStages {
   bool both_ends = true;  // items that stay to the last tick from the top down (greedy.h)
   bool reorder = true;    // orders in which what did not fit comes earlier
   bool glue = true;       // exact search with likely neighbours glued together (glue.h)
-  bool sweep = true;      // outwards from the fullest tick (sweep.h), then repaired (repair.h)
-  bool raise = true;      // what is nearly complete gets more height, then is repaired
+  bool raise = true;      // what is nearly complete gets more height, then is repaired (repair.h)
   bool search = true;     // exact search, which alone may prove that waste is needed (search.h)
   bool lower = true;      // the best packing loses some height, then is repaired
 };
