@@ -46,7 +46,7 @@ class Packer {
     if (on.reorder && !tight()) reorder(nodes_ / 64);
     if (on.glue && !tight() && searchable()) search_glued(nodes_ / 16);
     if (on.raise && !tight()) raise(nodes_ / 32);
-    if (on.search && !tight() && searchable()) search(nodes_ / 8);
+    if (on.search && !tight() && searchable()) search(nodes_ / 4);
     if (on.lower && !tight()) lower(nodes_ / 8);
     best_.search_nodes = nodes_ - std::max<int64_t>(0, budget_.nodes_left);
     return std::move(best_);
