@@ -119,14 +119,14 @@ void memory() {
 }
 
 // A model of the zoo with an input for it.
-struct Step {
+struct ScheduleStep {
   const char* name;
   std::function<Tensor(const remat::models::BlockRunner&)> loss;
   bool is_chain = true;  // each block takes only the output of the one before it
 };
 
 template <typename Model>
-Step step_of(const char* name, Model model, Tensor input, bool is_chain = true) {
+ScheduleStep step_of(const char* name, Model model, Tensor input, bool is_chain = true) {
   return {name,
           [model, input](const remat::models::BlockRunner& run) mutable {
             return model->forward(input, run).square().mean();
@@ -135,7 +135,7 @@ Step step_of(const char* name, Model model, Tensor input, bool is_chain = true) 
 }
 
 // Sizes at which activations, not gradients of parameters, are most of the peak.
-std::vector<Step> steps() {
+std::vector<ScheduleStep> steps() {
   using namespace remat::models;
   torch::manual_seed(1);
   return {step_of("ResNet-50, batch 16, 96 px", ResNet(ResNetOptions::of_depth(50)),
@@ -162,7 +162,7 @@ void models() {
   std::printf(
       "| model | plain MiB | by block MiB | ratio | time ratio | keeping products MiB | ratio | "
       "time ratio |\n|---|---:|---:|---:|---:|---:|---:|---:|\n");
-  for (const Step& step : steps()) {
+  for (const ScheduleStep& step : steps()) {
     const remat::models::BlockRunner ways[] = {
         remat::models::run_plain, checkpoint_each(),
         checkpoint_each({.policy = remat::keep_matmuls_and_convolutions()})};
@@ -184,7 +184,7 @@ void models() {
 }
 
 // Runs a chain of blocks in segments: all of them when the first is asked for.
-remat::models::BlockRunner in_segments(const Step& step, std::vector<int64_t> sizes) {
+remat::models::BlockRunner in_segments(const ScheduleStep& step, std::vector<int64_t> sizes) {
   auto layers = std::make_shared<std::vector<remat::Layer>>();
   {
     torch::NoGradGuard no_grad;
@@ -214,7 +214,7 @@ void rule() {
       "| model | blocks n | plain MiB | by block: rule MiB | measured MiB | rule / plain | "
       "measured / plain | √n segments: rule MiB | measured MiB | rule / plain | measured / plain "
       "|\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-  for (const Step& step : steps()) {
+  for (const ScheduleStep& step : steps()) {
     step.loss(remat::models::run_plain).backward();  // gradients and what LibTorch sets up once
     const remat::testing::StepCost cost = remat::testing::measure_step(step.loss);
     const auto blocks = static_cast<int64_t>(cost.blocks.size());

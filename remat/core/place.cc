@@ -46,7 +46,7 @@ class Placer {
   void read_lifetimes() {
     lives_.resize(schedule_.instances.size());
     int32_t tick = 0;
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind == StepKind::free) {
         end(step.instance, tick - 1);
         continue;
@@ -95,7 +95,7 @@ class Placer {
     }
     int32_t tick = 0;
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
-      const Step& step = schedule_.steps[s];
+      const ScheduleStep& step = schedule_.steps[s];
       if (step.kind == StepKind::free) continue;
       const int64_t needed = units(graph_.op(step.op).workspace_bytes);
       if (needed > 0) workspace_item_[s] = problem_.add({tick, tick, needed});

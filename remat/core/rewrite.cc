@@ -131,12 +131,12 @@ class Rewriter {
   }
 
   void write_steps() {
-    std::vector<Step> bound = std::move(schedule_.steps);
+    std::vector<ScheduleStep> bound = std::move(schedule_.steps);
     schedule_.steps.clear();
     schedule_.steps.reserve(bound.size() * 2);
     std::vector<bool> gone(schedule_.instances.size(), false);
     for (size_t position = 0; position < bound.size(); ++position) {
-      const Step& step = bound[position];
+      const ScheduleStep& step = bound[position];
       if (options_.reuse) place_results(step, position, gone);
       schedule_.steps.push_back(step);
       free_what_ends(schedule_.reads(graph_, step), position, gone);
@@ -145,7 +145,7 @@ class Rewriter {
     }
   }
 
-  void place_results(const Step& step, size_t position, std::vector<bool>& gone) {
+  void place_results(const ScheduleStep& step, size_t position, std::vector<bool>& gone) {
     const auto instance_of = [&](std::span<const InstanceId> instances, StorageId storage) {
       return *std::find_if(instances.begin(), instances.end(), [&](InstanceId id) {
         return schedule_.instances[index(id)].storage == storage;

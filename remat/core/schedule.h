@@ -35,12 +35,12 @@ enum class StepKind : uint8_t {
   free,       // an instance ends
 };
 
-struct Step {
+struct ScheduleStep {
   StepKind kind = StepKind::run;
   OpId op{};                            // run, recompute
   int32_t first_operand = 0;            // run, recompute: where the op's instances start
   InstanceId instance = kNoInstance;    // free
-  bool operator==(const Step&) const = default;
+  bool operator==(const ScheduleStep&) const = default;
 };
 
 // Instances 0 ... external_count-1 are the externals, in the order of the graph. `operands` holds,
@@ -48,12 +48,12 @@ struct Step {
 // creates, in the order in which the op lists them.
 struct Schedule {
   std::vector<Instance> instances;
-  std::vector<Step> steps;
+  std::vector<ScheduleStep> steps;
   std::vector<InstanceId> operands;
 
-  std::span<const InstanceId> reads(const Graph& graph, const Step& step) const;
-  std::span<const InstanceId> updates(const Graph& graph, const Step& step) const;
-  std::span<const InstanceId> creates(const Graph& graph, const Step& step) const;
+  std::span<const InstanceId> reads(const Graph& graph, const ScheduleStep& step) const;
+  std::span<const InstanceId> updates(const Graph& graph, const ScheduleStep& step) const;
+  std::span<const InstanceId> creates(const Graph& graph, const ScheduleStep& step) const;
 
   bool operator==(const Schedule&) const = default;
 };

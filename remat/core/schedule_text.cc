@@ -128,7 +128,7 @@ class ScheduleReader {
   // text has one meaning and prints as itself, only a step's own creates may take only its own
   // reads' places, and an instance that is created again (for verify to refuse) takes the same
   // place again.
-  void places(const std::vector<std::string_view>& pairs, const Step& step) {
+  void places(const std::vector<std::string_view>& pairs, const ScheduleStep& step) {
     std::unordered_map<InstanceId, InstanceId> place;
     for (const InstanceId id : schedule_.creates(graph_, step)) place.emplace(id, kNoInstance);
     std::unordered_set<InstanceId> read;
@@ -202,7 +202,7 @@ void append_reuse(std::string& out, const Graph& graph, const Schedule& schedule
 std::string print_schedule(const Schedule& schedule, const Graph& graph) {
   std::string out(kHeader);
   out += "\n";
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (step.kind == StepKind::free) {
       out += "free " + instance_name(graph, schedule.instances[index(step.instance)]) + "\n";
       continue;

@@ -33,7 +33,7 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
     resident(schedule.instances[i], graph.storages[i].bytes);
   }
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
-    const Step& step = schedule.steps[s];
+    const ScheduleStep& step = schedule.steps[s];
     if (step.kind == StepKind::free) {
       const Instance& instance = schedule.instances[index(step.instance)];
       resident(instance, -graph.storage(instance.storage).bytes);

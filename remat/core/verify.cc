@@ -72,7 +72,7 @@ class Checker {
       resident_bytes_ += graph_.storages[i].bytes;
     }
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
-      const Step& step = schedule_.steps[s];
+      const ScheduleStep& step = schedule_.steps[s];
       if (step.kind == StepKind::free) continue;
       for (const StorageId id : graph_.op(step.op).creates) last_creation_[index(id)] = s;
     }
@@ -81,13 +81,13 @@ class Checker {
 
   bool all_steps() {
     for (; position_ < schedule_.steps.size(); ++position_) {
-      const Step& step = schedule_.steps[position_];
+      const ScheduleStep& step = schedule_.steps[position_];
       if (!(step.kind == StepKind::free ? free(step.instance) : execute(step))) return false;
     }
     return true;
   }
 
-  bool execute(const Step& step) {
+  bool execute(const ScheduleStep& step) {
     const Op& op = graph_.op(step.op);
     const Operands operands{schedule_.reads(graph_, step), schedule_.updates(graph_, step),
                             schedule_.creates(graph_, step)};
@@ -99,12 +99,12 @@ class Checker {
     return true;
   }
 
-  bool may_execute(const Step& step, const Op& op) {
+  bool may_execute(const ScheduleStep& step, const Op& op) {
     auto objection = step.kind == StepKind::run ? runs_.run(step.op) : runs_.recompute(step.op);
     return !objection || fail(objection->kind, op.name, std::move(objection->reason));
   }
 
-  bool inputs_right(const Step& step, const Op& op, const Operands& operands) {
+  bool inputs_right(const ScheduleStep& step, const Op& op, const Operands& operands) {
     const std::vector<Term>& expected = truth_.inputs[index(step.op)];
     for (size_t i = 0; i < op.reads.size(); ++i) {
       if (!input_right(op, op.reads[i], operands.reads[i], expected[i])) return false;
@@ -228,7 +228,7 @@ class Checker {
                        budget_bytes_, " together"));
   }
 
-  bool effects_right(const Step& step, const Op& op) {
+  bool effects_right(const ScheduleStep& step, const Op& op) {
     for (size_t i = 0; i < op.effects.size(); ++i) {
       const Value& value = op.effects[i];
       if (copies_[index(value.storage)].content == truth_.effects[index(step.op)][i]) continue;
@@ -239,7 +239,7 @@ class Checker {
     return true;
   }
 
-  void perform(const Step& step, const Op& op, const Operands& operands) {
+  void perform(const ScheduleStep& step, const Op& op, const Operands& operands) {
     const bool first = step.kind == StepKind::run;
     if (first) state_at_run_[index(step.op)] = generator_;
     std::vector<Term> inputs;

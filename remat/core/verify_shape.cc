@@ -58,7 +58,7 @@ class ShapeCheck {
 
   bool steps_fit() {
     for (; position_ < schedule_.steps.size(); ++position_) {
-      const Step& step = schedule_.steps[position_];
+      const ScheduleStep& step = schedule_.steps[position_];
       switch (step.kind) {
         case StepKind::run:
         case StepKind::recompute:
@@ -82,7 +82,7 @@ class ShapeCheck {
                        last_instance()));
   }
 
-  bool execution_fits(const Step& step) {
+  bool execution_fits(const ScheduleStep& step) {
     if (index(step.op) >= graph_.ops.size()) {
       return fail(ViolationKind::unknown_op, "",
                   concat("the step names op ", static_cast<int64_t>(step.op), "; expected 0 to ",

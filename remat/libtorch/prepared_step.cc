@@ -63,7 +63,7 @@ class Preparation {
  private:
   // First of all: the run of an op must know that it will be recomputed.
   void number_states() {
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind != StepKind::recompute || !graph_.op(step.op).random) {
         continue;
       }
@@ -82,7 +82,7 @@ class Preparation {
   }
 
   void add_call(size_t step_index) {
-    const Step& step = schedule_.steps[step_index];
+    const ScheduleStep& step = schedule_.steps[step_index];
     const TapeOp& tape = recording_.tape[index(step.op)];
     PreparedCall call;
     call.op = &tape.op;
@@ -103,7 +103,7 @@ class Preparation {
     made_.calls.push_back(std::move(call));
   }
 
-  void add_arguments(const Step& step, const TapeOp& tape, PreparedCall& call) {
+  void add_arguments(const ScheduleStep& step, const TapeOp& tape, PreparedCall& call) {
     for (const c10::IValue& argument : tape.arguments) {
       call.arguments.push_back(own_copy(argument));
     }
@@ -119,7 +119,7 @@ class Preparation {
     }
   }
 
-  void add_results(const Step& step, const TapeOp& tape, PreparedCall& call) {
+  void add_results(const ScheduleStep& step, const TapeOp& tape, PreparedCall& call) {
     const auto creates = schedule_.creates(graph_, step);
     for (size_t i = 0; i < creates.size(); ++i) {
       const InstanceId source = schedule_.instances[index(creates[i])].in_place_of;
@@ -167,7 +167,7 @@ class Preparation {
         last[index(storage)] = instance;
       }
     };
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind == StepKind::free) {
         continue;
       }
@@ -184,7 +184,7 @@ class Preparation {
     }
   }
 
-  bool repeatable(const Step& step) const {
+  bool repeatable(const ScheduleStep& step) const {
     const Op& op = graph_.op(step.op);
     const auto creates = schedule_.creates(graph_, step);
     return op.updates.empty() && op.effects.empty() && !op.random && !op.once &&
@@ -194,7 +194,7 @@ class Preparation {
   }
 
   // The copy of a storage that the step reads or updates.
-  InstanceId instance_used(const Step& step, StorageId storage) const {
+  InstanceId instance_used(const ScheduleStep& step, StorageId storage) const {
     const Op& op = graph_.op(step.op);
     const auto among = [&](const auto& values, auto instances) {
       const auto found = std::ranges::find(values, storage, &Value::storage);

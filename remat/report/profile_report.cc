@@ -58,7 +58,7 @@ std::vector<StorageId> resident_at(const Graph& graph, const Schedule& schedule,
   std::vector<bool> resident(graph.storages.size(), false);
   std::fill_n(resident.begin(), graph.external_count, true);
   for (size_t s = 0; s < schedule.steps.size() && s <= peak_step; ++s) {
-    const Step& step = schedule.steps[s];
+    const ScheduleStep& step = schedule.steps[s];
     if (step.kind == StepKind::free) {
       resident[index(schedule.instances[index(step.instance)].storage)] = false;
       continue;

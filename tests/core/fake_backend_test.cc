@@ -72,7 +72,7 @@ TEST(FakeBackendProperty, SameBitsAndThePredictedPeak) {
       EXPECT_FALSE(verify(graph, schedule, outcome.peak_bytes).has_value());
       ASSERT_FALSE(HasFailure()) << "seed " << seed << "\n"
                                  << print_graph(graph) << print_schedule(schedule, graph);
-      for (const Step& step : schedule.steps) recomputes += step.kind == StepKind::recompute;
+      for (const ScheduleStep& step : schedule.steps) recomputes += step.kind == StepKind::recompute;
       for (const Instance& instance : schedule.instances) {
         reuses += instance.in_place_of != kNoInstance;
       }

@@ -27,7 +27,7 @@ TEST(Schedule, OperandsAreReadsThenUpdatesThenCreates) {
   const Schedule schedule = parse_schedule(testing::kSmallStepSchedule, graph);
   using Names = std::vector<std::string>;
   size_t looked_at = 0;
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (step.kind == StepKind::free) continue;
     const std::string& op = graph.op(step.op).name;
     if (op == "step") {

@@ -53,7 +53,7 @@ class Walk {
 
  private:
   void step(size_t s) {
-    const Step& step = schedule_.steps[s];
+    const ScheduleStep& step = schedule_.steps[s];
     const int64_t workspace_bytes =
         step.kind == StepKind::free ? 0 : graph_.op(step.op).workspace_bytes;
     if ((placement_.workspace_offset[s] != kNoAddress) != (workspace_bytes > 0)) {

@@ -90,7 +90,7 @@ class Execution {
   }
 
   FakeOutcome run() {
-    for (const Step& step : schedule_.steps) {
+    for (const ScheduleStep& step : schedule_.steps) {
       if (step.kind == StepKind::free) {
         array(step.instance);
         arrays_[index(step.instance)].reset();
@@ -111,7 +111,7 @@ class Execution {
   const Storage& storage(InstanceId id) const { return graph_.storage(instance(id).storage); }
   int64_t bytes(InstanceId id) const { return storage(id).bytes; }
 
-  void execute(const Step& step) {
+  void execute(const ScheduleStep& step) {
     const Op& op = graph_.op(step.op);
     const auto created = schedule_.creates(graph_, step);
     for (const InstanceId id : created) ledger_.allocate(bytes(id) - shared_bytes(id));
@@ -129,7 +129,7 @@ class Execution {
     return source == kNoInstance ? 0 : std::min(bytes(result), bytes(source));
   }
 
-  void compute(const Step& step, const Op& op) {
+  void compute(const ScheduleStep& step, const Op& op) {
     const bool first = step.kind == StepKind::run;
     std::vector<const Words*> inputs;
     for (const InstanceId id : schedule_.reads(graph_, step)) inputs.push_back(&array(id));

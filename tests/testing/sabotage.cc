@@ -16,7 +16,7 @@ bool holds(std::span<const InstanceId> ids, InstanceId id) {
 }  // namespace
 
 std::vector<size_t> steps_where(const Schedule& schedule,
-                                const std::function<bool(const Step&, size_t)>& wanted) {
+                                const std::function<bool(const ScheduleStep&, size_t)>& wanted) {
   std::vector<size_t> found;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     if (wanted(schedule.steps[i], i)) found.push_back(i);
@@ -25,27 +25,27 @@ std::vector<size_t> steps_where(const Schedule& schedule,
 }
 
 std::vector<size_t> steps_of(const Schedule& schedule, StepKind kind) {
-  return steps_where(schedule, [=](const Step& step, size_t) { return step.kind == kind; });
+  return steps_where(schedule, [=](const ScheduleStep& step, size_t) { return step.kind == kind; });
 }
 
 void erase_step(Schedule& schedule, size_t at) {
   schedule.steps.erase(schedule.steps.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-void insert_step(Schedule& schedule, size_t at, const Step& step) {
+void insert_step(Schedule& schedule, size_t at, const ScheduleStep& step) {
   schedule.steps.insert(schedule.steps.begin() + static_cast<std::ptrdiff_t>(at), step);
 }
 
-Step free_of(InstanceId id) {
+ScheduleStep free_of(InstanceId id) {
   return {.kind = StepKind::free, .op = {}, .first_operand = 0, .instance = id};
 }
 
-bool takes_input(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id) {
+bool takes_input(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id) {
   return executes(step) &&
          (holds(schedule.reads(graph, step), id) || holds(schedule.updates(graph, step), id));
 }
 
-bool writes(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id) {
+bool writes(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id) {
   return executes(step) &&
          (holds(schedule.creates(graph, step), id) || holds(schedule.updates(graph, step), id));
 }

@@ -15,7 +15,7 @@ Maybe free_too_early(const Graph& graph, const Schedule& schedule, Random& rando
   const std::vector<size_t> frees = steps_of(schedule, StepKind::free);
   const size_t* at = any(frees, random);
   if (at == nullptr) return std::nullopt;
-  const Step step = schedule.steps[*at];
+  const ScheduleStep step = schedule.steps[*at];
   size_t last_use = *at;
   while (!takes_input(graph, schedule, schedule.steps[last_use], step.instance) &&
          !writes(graph, schedule, schedule.steps[last_use], step.instance)) {

@@ -24,7 +24,7 @@ std::vector<Rebinding> wrong_copies(const Graph& graph, const Schedule& schedule
   std::vector<Rebinding> found;
   std::vector<int> version(schedule.instances.size(), 0);
   std::vector<bool> here(schedule.instances.size(), false);
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (!executes(step)) {
       here[index(step.instance)] = false;
       continue;
@@ -73,7 +73,7 @@ Maybe bind_other_storage(const Graph&, const Schedule& schedule, Random& random)
 // A recompute that writes into the place of its run instead of a fresh instance.
 Maybe create_twice(const Graph& graph, const Schedule& schedule, Random& random) {
   std::vector<Rebinding> candidates;
-  for (const Step& step : schedule.steps) {
+  for (const ScheduleStep& step : schedule.steps) {
     if (step.kind != StepKind::recompute) continue;
     const Op& op = graph.op(step.op);
     const size_t first =

@@ -28,23 +28,23 @@ const Item* any(const std::vector<Item>& items, Random& random) {
   return &items[static_cast<size_t>(draw(random, 0, static_cast<int64_t>(items.size()) - 1))];
 }
 
-inline bool executes(const Step& step) { return step.kind != StepKind::free; }
+inline bool executes(const ScheduleStep& step) { return step.kind != StepKind::free; }
 
 // Positions of the steps for which `wanted(step, position)` holds.
 std::vector<size_t> steps_where(const Schedule& schedule,
-                                const std::function<bool(const Step&, size_t)>& wanted);
+                                const std::function<bool(const ScheduleStep&, size_t)>& wanted);
 std::vector<size_t> steps_of(const Schedule& schedule, StepKind kind);
 
 void erase_step(Schedule& schedule, size_t at);
-void insert_step(Schedule& schedule, size_t at, const Step& step);
+void insert_step(Schedule& schedule, size_t at, const ScheduleStep& step);
 Maybe drop_step(const Schedule& schedule, const std::vector<size_t>& candidates, Random& random);
 
-Step free_of(InstanceId id);
+ScheduleStep free_of(InstanceId id);
 // Where it is freed; the number of steps if it is not.
 size_t free_position(const Schedule& schedule, InstanceId id);
 
-bool takes_input(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id);
-bool writes(const Graph& graph, const Schedule& schedule, const Step& step, InstanceId id);
+bool takes_input(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id);
+bool writes(const Graph& graph, const Schedule& schedule, const ScheduleStep& step, InstanceId id);
 bool needed_after(const Graph& graph, const Schedule& schedule, size_t position, InstanceId id);
 
 }  // namespace remat::testing::sabotage

@@ -21,7 +21,7 @@ std::vector<Place> places(
     const std::function<bool(const Op&, size_t position, const Place&)>& wanted) {
   std::vector<Place> found;
   for (size_t position = 0; position < schedule.steps.size(); ++position) {
-    const Step& step = schedule.steps[position];
+    const ScheduleStep& step = schedule.steps[position];
     if (!executes(step)) continue;
     for (const InstanceId result : schedule.creates(graph, step)) {
       for (const InstanceId source : schedule.reads(graph, step)) {

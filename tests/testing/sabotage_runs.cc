@@ -13,7 +13,7 @@ Maybe drop_run(const Graph&, const Schedule& schedule, Random& random) {
 
 // What it creates is freed, taken or an output; what it updates must be needed for this to matter.
 Maybe drop_recompute(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto matters = [&](const Step& step, size_t position) {
+  const auto matters = [&](const ScheduleStep& step, size_t position) {
     if (step.kind != StepKind::recompute) return false;
     if (!schedule.creates(graph, step).empty()) return true;
     const auto updated = schedule.updates(graph, step);
@@ -29,7 +29,7 @@ Maybe swap_dependent(const Graph& graph, const Schedule& schedule, Random& rando
   for (size_t writer = 0; writer < schedule.steps.size(); ++writer) {
     if (!executes(schedule.steps[writer])) continue;
     for (size_t reader = writer + 1; reader < schedule.steps.size(); ++reader) {
-      const Step& step = schedule.steps[reader];
+      const ScheduleStep& step = schedule.steps[reader];
       if (!executes(step)) continue;
       for (const auto& ids : {schedule.reads(graph, step), schedule.updates(graph, step)}) {
         const bool depends = std::any_of(ids.begin(), ids.end(), [&](InstanceId id) {
@@ -56,21 +56,21 @@ Maybe swap_runs(const Schedule& schedule, const std::vector<size_t>& runs, Rando
 }
 
 Maybe swap_random(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && graph.op(step.op).random;
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
 }
 
 Maybe swap_once(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && graph.op(step.op).once;
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
 }
 
 Maybe swap_effects(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && !graph.op(step.op).effects.empty();
   };
   return swap_runs(schedule, steps_where(schedule, wanted), random);
@@ -95,7 +95,7 @@ Maybe recompute_as_run(const Graph&, const Schedule& schedule, Random& random) {
 
 // A BatchNorm that moves its running statistics a second time.
 Maybe effect_twice(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::recompute && !graph.op(step.op).effects.empty();
   };
   return change_kind(schedule, steps_where(schedule, wanted), StepKind::run, random);
@@ -103,7 +103,7 @@ Maybe effect_twice(const Graph& graph, const Schedule& schedule, Random& random)
 
 // A dropout that draws from the generator a second time.
 Maybe draw_twice(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::recompute && graph.op(step.op).random;
   };
   return change_kind(schedule, steps_where(schedule, wanted), StepKind::run, random);
@@ -111,17 +111,17 @@ Maybe draw_twice(const Graph& graph, const Schedule& schedule, Random& random) {
 
 // Right after the run, where its inputs may still be there, into fresh instances.
 Maybe rerun_once(const Graph& graph, const Schedule& schedule, Random& random) {
-  const auto wanted = [&](const Step& step, size_t) {
+  const auto wanted = [&](const ScheduleStep& step, size_t) {
     return step.kind == StepKind::run && !graph.rerunnable(step.op);
   };
   const std::vector<size_t> candidates = steps_where(schedule, wanted);
   const size_t* at = any(candidates, random);
   if (at == nullptr) return std::nullopt;
   Schedule wrong = schedule;
-  Step again = schedule.steps[*at];
+  ScheduleStep again = schedule.steps[*at];
   again.kind = StepKind::recompute;
   again.first_operand = static_cast<int32_t>(wrong.operands.size());
-  const Step& first = schedule.steps[*at];
+  const ScheduleStep& first = schedule.steps[*at];
   for (const auto& ids : {schedule.reads(graph, first), schedule.updates(graph, first)}) {
     wrong.operands.insert(wrong.operands.end(), ids.begin(), ids.end());
   }
@@ -140,7 +140,7 @@ Maybe recompute_before_run(const Graph&, const Schedule& schedule, Random& rando
   const std::vector<size_t> recomputes = steps_of(schedule, StepKind::recompute);
   const size_t* at = any(recomputes, random);
   if (at == nullptr) return std::nullopt;
-  const Step again = schedule.steps[*at];
+  const ScheduleStep again = schedule.steps[*at];
   size_t run = 0;
   while (schedule.steps[run].kind != StepKind::run || schedule.steps[run].op != again.op) ++run;
   Schedule wrong = schedule;
