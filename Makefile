@@ -7,11 +7,12 @@ SECONDS  ?= 600
 # Units that use a precompiled header are cached only by a ccache that is told so.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
-.PHONY: help demo build test bench bench-libtorch install fuzz clean packages configured
+.PHONY: help demo build test test-release test-sanitizers test-libtorch-sanitizers bench bench-libtorch install fuzz clean packages configured
 help:
 	@echo "make demo                 train ResNet-50 and a GPT at half their memory beside plain LibTorch"
 	@echo "make build                the tool, at build/bin/remat"
 	@echo "make test                 build and run every test; those of the core with sanitizers too"
+	@echo "make test-libtorch-sanitizers   some tests of the LibTorch part with sanitizers, those of threads with TSan"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
 	@echo "make bench-libtorch       those that train: half an hour or more, on a machine with nothing else to do"
 	@echo "make install PREFIX=dir   the library for find_package(remat), and the tool, into that folder"
@@ -40,14 +41,28 @@ demo: build
 	@echo
 	@build/bin/remat run gpt2_small --batch 2 --seq 512 --width 384 --budget 50% --compare checkpoint
 
+# Two lines of work at once, so that no core waits for the last unit or the longest test of the other.
+test: packages
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-release test-sanitizers
+
+test-release: configured
+	@cmake --build build -j $(JOBS)
+	@ctest --test-dir build -j $(JOBS) --output-on-failure
+
 # The random graphs of the property tests run in full in the optimised build; under the sanitizers,
 # ten times slower, a fraction of them.
-test: configured
-	@cmake --build build -j $(JOBS)
+test-sanitizers: packages
 	@cmake --preset dev >/dev/null
 	@cmake --build build-dev -j $(JOBS)
-	@ctest --test-dir build -j $(JOBS) --output-on-failure
-	@REMAT_PROPERTY_GRAPHS=500 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
+	@REMAT_PROPERTY_PERCENT=10 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
+
+test-libtorch-sanitizers: packages
+	@cmake --preset dev-torch >/dev/null
+	@cmake --build build-dev-torch -j $(JOBS) --target remat_sanitized_tests
+	@ctest --test-dir build-dev-torch -j $(JOBS) -L sanitized --output-on-failure
+	@cmake --preset tsan >/dev/null
+	@cmake --build build-tsan -j $(JOBS) --target checkpoint_threads_test
+	@ctest --test-dir build-tsan -L threads --output-on-failure
 
 bench: configured
 	@cmake --build build -j $(JOBS) --target core_bench plan_bench place_bench

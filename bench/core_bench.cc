@@ -12,7 +12,7 @@
 
 #include "bench/generator/networks.h"
 #include "remat/core/graph_text.h"
-#include "remat/core/order_cost.h"
+#include "remat/core/order/cost.h"
 #include "remat/core/place.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"

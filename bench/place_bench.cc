@@ -2,20 +2,27 @@
 
 // How tight and how fast `place` and `pack` are:
 //     place_bench [seeds] [nodes] [time limit]
+//     place_bench stages GRAPH...
 // Part one packs rectangles that were cut into blocks, so that a packing without waste is known to
 // exist. Part two places training steps of transformers, with and without recomputed layers.
+// `stages` shows what each stage of the packer is worth: what is lost without it, on the rectangles
+// and on plans for the graphs in these files.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "remat/core/packing.h"
+#include "remat/cli/files.h"
+#include "remat/core/graph_text.h"
+#include "remat/core/packing/packing.h"
 #include "remat/core/place.h"
+#include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "tests/testing/cut_rectangle.h"
 
@@ -38,10 +45,9 @@ void pack_cut_rectangles(testing::Cut cut, const char* name, uint64_t seeds,
       const std::clock_t start = std::clock();
       const Packing packing = pack(problem, options);
       const double seconds = seconds_since(start);
-      const std::vector<int64_t> load = problem.load();
-      const int64_t least = *std::max_element(load.begin(), load.end());
       std::printf("%-12s %6d %6llu %8.2f%% %10s %10.3f %12lld\n", name, blocks,
-                  static_cast<unsigned long long>(seed), waste_percent(packing.height, least),
+                  static_cast<unsigned long long>(seed),
+                  waste_percent(packing.height, problem.largest_load()),
                   packing.height == packing.lower_bound ? "optimal" : "best found", seconds,
                   static_cast<long long>(packing.search_nodes));
       std::fflush(stdout);
@@ -183,10 +189,102 @@ void place_transformers(const PlaceOptions& options) {
   }
 }
 
+struct Total {
+  int problems = 0;
+  int tight = 0;
+  double waste_percents = 0;
+  double worst_percent = 0;
+  double seconds = 0;
+
+  void add(int64_t height, int64_t least, double cpu_seconds) {
+    const double waste = waste_percent(height, least);
+    ++problems;
+    tight += waste == 0 ? 1 : 0;
+    waste_percents += waste;
+    worst_percent = std::max(worst_percent, waste);
+    seconds += cpu_seconds;
+  }
+  void print() const {
+    std::printf(" %4d of %-4d %8.2f%% %8.2f%% %8.1f |", tight, problems,
+                waste_percents / std::max(1, problems), worst_percent, seconds);
+  }
+};
+
+struct Stage {
+  const char* name;
+  bool PackingStages::*on;
+};
+constexpr Stage kStages[] = {
+    {"both_ends", &PackingStages::both_ends}, {"reorder", &PackingStages::reorder},
+    {"glue", &PackingStages::glue},           {"raise", &PackingStages::raise},
+    {"search", &PackingStages::search},       {"lower", &PackingStages::lower}};
+
+struct Planned {
+  const Graph* graph;
+  Schedule schedule;
+};
+
+// The plans of `auto` for which the greedy orders are not enough.
+std::vector<Planned> wasteful_plans(const std::vector<Graph>& graphs) {
+  std::vector<Planned> plans;
+  for (const Graph& graph : graphs) {
+    const int64_t keep_all = keep_all_baseline(graph).peak_bytes;
+    for (const int percent : {60, 40, 30, 20}) {
+      const Plan made = plan(graph, {.budget_bytes = keep_all / 100 * percent});
+      if (!made.feasible) continue;
+      Schedule schedule = rewrite(graph, made.order);
+      const Placement greedy = place(graph, schedule, {.max_search_nodes = 0});
+      if (greedy.arena_bytes > greedy.max_live_bytes)
+        plans.push_back({&graph, std::move(schedule)});
+    }
+  }
+  return plans;
+}
+
+void compare_stages(const std::vector<std::string>& files) {
+  std::vector<Graph> graphs;
+  for (const std::string& file : files) graphs.push_back(parse_graph(read_file(file)));
+  const std::vector<Planned> plans = wasteful_plans(graphs);
+  std::vector<std::pair<const char*, PackingStages>> rows = {{"nothing", {}}};
+  for (const Stage& stage : kStages) {
+    rows.push_back({stage.name, {}});
+    rows.back().second.*stage.on = false;
+  }
+  std::printf("%-10s | rectangles: tight, mean and worst waste, seconds | plans: the same\n",
+              "without");
+  for (const auto& [name, stages] : rows) {
+    Total rectangles, placed;
+    for (const testing::Cut cut : {testing::Cut::guillotine, testing::Cut::pinwheel}) {
+      for (const int blocks : {100, 200, 300, 400, 500}) {
+        for (uint64_t seed = 0; seed < 5; ++seed) {
+          const PackingProblem problem = testing::cut_rectangle(cut, blocks, seed);
+          const std::clock_t start = std::clock();
+          const Packing packing = pack(problem, {.max_search_nodes = 2'000'000, .stages = stages});
+          rectangles.add(packing.height, problem.largest_load(), seconds_since(start));
+        }
+      }
+    }
+    for (const auto& [graph, schedule] : plans) {
+      const std::clock_t start = std::clock();
+      const Placement placement = place(*graph, schedule, {.stages = stages});
+      placed.add(placement.arena_bytes, placement.max_live_bytes, seconds_since(start));
+    }
+    std::printf("%-10s |", name);
+    rectangles.print();
+    placed.print();
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace remat
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "stages") {
+    remat::compare_stages({argv + 2, argv + argc});
+    return 0;
+  }
   const auto argument = [&](int i, double otherwise) {
     return argc > i ? std::atof(argv[i]) : otherwise;
   };

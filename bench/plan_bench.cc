@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,23 @@ struct Arguments {
 std::vector<std::string> all_strategies() {
   std::vector<std::string> names;
   for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  return names;
+}
+
+const std::map<std::string, bool SearchStages::*> kStages = {
+    {"constructions", &SearchStages::constructions},
+    {"reorder", &SearchStages::reorder},
+    {"lower_targets", &SearchStages::lower_targets},
+    {"anneal", &SearchStages::anneal},
+    {"ruin", &SearchStages::ruin},
+    {"flatten", &SearchStages::flatten},
+    {"bound", &SearchStages::bound},
+    {"windows", &SearchStages::windows},
+};
+
+std::vector<std::string> stage_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, stage] : kStages) names.push_back(name);
   return names;
 }
 
@@ -218,6 +236,16 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(CLI::PositiveNumber)
       ->type_name("SECONDS")
       ->capture_default_str();
+  app.add_option_function<std::vector<std::string>>(
+         "--without",
+         [&](const std::vector<std::string>& names) {
+           for (const std::string& name : names) arguments.grid.stages.*kStages.at(name) = false;
+         },
+         "Stages of strategies that search, to see what each contributes")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(stage_names()))
+      ->type_name("STAGE");
   app.add_flag("--markdown", arguments.markdown, "Tables for documents");
 }
 

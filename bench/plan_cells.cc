@@ -85,6 +85,7 @@ GraphRows plan_cells(const std::string& name, const Graph& graph, const Grid& gr
       options.strategy = strategy;
       options.budget_bytes = parse_budget(fmt::format("{}%", budget), baseline.peak_bytes);
       options.time_limit_seconds = grid.time_limit_seconds;
+      options.stages = grid.stages;
       return options;
     };
     for (const double budget : grid.budget_percents) {

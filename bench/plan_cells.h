@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/plan.h"
 
 namespace remat::bench {
 
@@ -43,6 +44,7 @@ struct Grid {
   std::vector<std::string> strategies;
   std::vector<double> budget_percents;  // falling
   double time_limit_seconds = 2;
+  SearchStages stages = {};
   // Called before each plan is made.
   std::function<void(std::string_view strategy, double budget_percent)> progress = {};
 };

@@ -2,8 +2,13 @@
 
 # What every target of ours has in common, and nothing that leaks into a user's build.
 function(remat_target target)
-  target_compile_features(${target} PUBLIC cxx_std_20)
+  remat_flags(${target})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+endfunction()
+
+# The same without the include root, for the rooms of the core, each of which has its own.
+function(remat_flags target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
   # g++ 12 sees an overlap in every  "literal" + std::string  that it inlines (GCC bug 105651).
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

@@ -9,8 +9,8 @@
 //
 // The target remat::remat defines REMAT_WITH_LIBTORCH where the library was built with LibTorch;
 // without it this is the core: graphs and schedules as text, planned, simulated, checked, placed.
-#include "remat/core/bound.h"
 #include "remat/core/error.h"
+#include "remat/core/exact/bound.h"
 #include "remat/core/explain.h"
 #include "remat/core/graph.h"
 #include "remat/core/graph_text.h"
@@ -18,6 +18,7 @@
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/schedule.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
 #include "remat/core/verify.h"

@@ -17,7 +17,7 @@ struct Work {
 //     2 us to dispatch + max(flops / 100 GFLOP/s, bytes / 20 GB/s) + 2 ns for each random number
 //
 // The maximum is the roofline: a depthwise convolution is bound by memory, a dense one by
-// arithmetic. A model, not a measurement: what matters to a planner is which ops are dear and by
+// arithmetic. A model, not a measurement: what matters to a planner is which ops are expensive and by
 // how much.
 int64_t time_ns(const Work& work);
 

@@ -14,6 +14,7 @@
 #include "remat/cli/model_source.h"
 #include "remat/core/error.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/units.h"
 #include "remat/report/plan_report.h"
 

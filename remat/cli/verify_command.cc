@@ -8,6 +8,7 @@
 #include "remat/cli/command.h"
 #include "remat/cli/files.h"
 #include "remat/core/error.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
 #include "remat/core/verify.h"

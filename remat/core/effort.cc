@@ -1,24 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/effort.h"
 
-#include "remat/core/order_cost.h"
+#include <time.h>
 
 namespace remat {
 namespace {
 
-// A machine this many times slower than the counted work supposes still gives the same plan.
-constexpr double kSlowest = 4;
+constexpr int64_t kWorkBetweenLooks = 100'000;
+constexpr double kMostSeconds = 1e9;
 
 }  // namespace
 
-Effort effort_of(const Graph& graph, const PlanOptions& options, double share) {
-  if (options.max_moves > 0) {
-    // So much that `search`, with its share, can look at so many orders.
-    const double order_ns = OrderCost::kNsPerWork * static_cast<double>(OrderCost::kWorkPerOp) *
-                            static_cast<double>(graph.ops.size());
-    return Effort(1e-9 * order_ns * static_cast<double>(options.max_moves) * share / kSearchShare);
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+int64_t Effort::work_of_seconds(double seconds) {
+  return static_cast<int64_t>(1e9 / kNsPerWork * std::min(seconds, kMostSeconds));
+}
+
+Effort::Effort(double most_cpu_seconds) : cpu_end_(thread_cpu_seconds() + most_cpu_seconds) {}
+
+int64_t Effort::left() const {
+  int64_t left = kUnlimited;
+  for (const Effort* payer = this; payer != nullptr; payer = payer->parent_) {
+    left = std::min(left, payer->limit_ - payer->spent_);
   }
-  return Effort(options.time_limit_seconds * share, options.time_limit_seconds * kSlowest);
+  return std::max<int64_t>(0, left);
+}
+
+bool Effort::exhausted() {
+  Effort* payer = this;
+  while (payer->spent_ < payer->limit_) {
+    if (payer->parent_ != nullptr) {
+      payer = payer->parent_;
+      continue;
+    }
+    if (payer->spent_ < payer->next_look_) return payer->out_of_cpu_;
+    payer->next_look_ = payer->spent_ + kWorkBetweenLooks;
+    return payer->out_of_cpu();
+  }
+  return true;
+}
+
+bool Effort::out_of_cpu() {
+  Effort* payer = this;
+  while (payer->parent_ != nullptr) payer = payer->parent_;
+  payer->out_of_cpu_ = payer->out_of_cpu_ || thread_cpu_seconds() >= payer->cpu_end_;
+  return payer->out_of_cpu_;
 }
 
 }  // namespace remat

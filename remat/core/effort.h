@@ -1,58 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
-#include "remat/core/plan.h"
-
 namespace remat {
 
 // CPU time of this thread, so that neighbours on the machine do not count.
-inline double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+double thread_cpu_seconds();
 
-// What a search may spend. It is counted, not measured: every search says what it did, in
-// nanoseconds that such work takes on an idle machine, so that the same input gives the same plan on
-// a slow or loaded one too. CPU time only ends what takes many times as long as it should.
+// What a search may spend. It is counted, not measured, so that the same input gives the same plan on
+// a slow or loaded machine too. There is one currency, the *unit of work*: what looking at one operand
+// of an op takes, 2.5 ns on an idle machine. Every search says what it did in these units. CPU time
+// only ends what takes many times as long as it should.
+//
+//     whole plan           no limit of its own but CPU time
+//      ├─ search           its share of the time limit
+//      │   └─ reorder      what is spent here is spent by `search` and by the whole plan too
+//      └─ bound
 class Effort {
  public:
-  // So many seconds of counted work; no more than `most_cpu_seconds` from now on.
-  explicit Effort(double seconds,
-                  double most_cpu_seconds = std::numeric_limits<double>::infinity())
-      : left_ns_(static_cast<int64_t>(1e9 * std::min(seconds, kMostSeconds))),
-        cpu_end_(thread_cpu_seconds() + most_cpu_seconds) {}
+  static constexpr double kNsPerWork = 2.5;
+  static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  static int64_t work_of_seconds(double seconds);
 
-  void spend(int64_t ns) { left_ns_ -= ns; }
-  int64_t left_ns() const { return std::max<int64_t>(0, left_ns_); }
-  double left_seconds() const { return 1e-9 * static_cast<double>(left_ns()); }
-  bool out_of_cpu() const { return thread_cpu_seconds() >= cpu_end_; }
-  bool exhausted() const { return left_ns_ <= 0 || out_of_cpu(); }
-  double left_cpu_seconds() const { return std::max(0.0, cpu_end_ - thread_cpu_seconds()); }
-  // A part of what is left, with the same end of CPU time.
-  Effort part(double seconds) const { return Effort(std::min(seconds, left_seconds()), left_cpu_seconds()); }
+  // Without a limit, but for that of CPU time from now on.
+  explicit Effort(double most_cpu_seconds = std::numeric_limits<double>::infinity());
+  Effort(const Effort&) = delete;
+  Effort& operator=(const Effort&) = delete;
+
+  // So much work of this one, which pays for it and must outlive it.
+  Effort part(int64_t work = kUnlimited) { return Effort(this, work); }
+
+  void spend(int64_t work) {
+    for (Effort* payer = this; payer != nullptr; payer = payer->parent_) payer->spent_ += work;
+  }
+  int64_t spent() const { return spent_; }
+  // Of this one and of all who pay for it.
+  int64_t left() const;
+  // How much of its own limit is spent, from 0 to 1 and a little more.
+  double progress() const {
+    return static_cast<double>(spent_) / static_cast<double>(std::max<int64_t>(1, limit_));
+  }
+
+  // Whether nothing is left, or CPU time has ended. That is looked at now and then: asking for it takes
+  // as long as looking at a small order.
+  bool exhausted();
+  bool out_of_cpu();  // asks at once
 
  private:
-  static constexpr double kMostSeconds = 1e9;
-  int64_t left_ns_;
-  double cpu_end_;
+  Effort(Effort* parent, int64_t work) : parent_(parent), limit_(work) {}
+
+  Effort* parent_ = nullptr;
+  int64_t limit_ = kUnlimited;
+  int64_t spent_ = 0;
+  // Of the one that has no parent.
+  double cpu_end_ = 0;
+  bool out_of_cpu_ = false;
+  int64_t next_look_ = 0;  // spent work at which to look at the CPU time again
 };
-
-// Shares of the time limit. They leave a fifth of it, for what is not counted.
-inline constexpr double kStatesShare = 0.1;
-inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be needed then
-inline constexpr double kSearchShare = 0.2;
-inline constexpr double kWindowShare = 0.25;
-inline constexpr double kBoundShare = 0.08;
-inline constexpr double kPackingShare = 0.03;  // for each of a few tries
-
-// A share of what the options allow in all: a time limit, or a number of orders to look at.
-Effort effort_of(const Graph& graph, const PlanOptions& options, double share);
 
 }  // namespace remat

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 
+#include "remat/core/analysis/uses.h"
 #include "remat/core/error.h"
-#include "remat/core/order_cost.h"
+#include "remat/core/order/cost.h"
 #include "remat/core/units.h"
-#include "remat/core/uses.h"
 
 namespace remat {
 namespace {

@@ -144,6 +144,12 @@ bool Graph::rerunnable(OpId id) const {
                       [&](const Value& value) { return storage(value.storage).external(); });
 }
 
+std::vector<OpId> given_order(const Graph& graph) {
+  std::vector<OpId> order(graph.ops.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<OpId>(i);
+  return order;
+}
+
 StorageId GraphBuilder::find(std::string_view storage, const char* where) const {
   const auto found = storage_named_.find(storage);
   if (found == storage_named_.end()) {

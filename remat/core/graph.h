@@ -17,10 +17,10 @@ namespace remat {
 // storages. A *value* is a storage at a version: 0 after its creator, one more after every update.
 // Views own no bytes, so they do not appear here. Lifetimes follow from the ops alone:
 //
-//     op       conv    bn     relu_   fc     d_fc   d_relu  d_bn
-//     a1       c───────r                                     r       freed after d_bn
-//     a2               c@0────u@1─────r@1────r@1────r@1              version 1 from relu_ on
-//     y                               c──────r                       freed after d_fc
+//     op    conv    bn      relu_   fc      d_fc    d_relu  d_bn
+//     a1    c───────r───────────────────────────────────────r        freed after d_bn
+//     a2            c@0─────u@1─────r@1─────r@1─────r@1              version 1 from relu_ on
+//     y                             c───────r                        freed after d_fc
 //
 // (c creates, r reads, u updates.) To have a2@1 again, one must run bn and then relu_, into a fresh
 // storage; running relu_ on the a2 that is there would be a different value.
@@ -117,6 +117,9 @@ struct Graph {
 
   bool operator==(const Graph&) const = default;
 };
+
+// Every op once, in the order given.
+std::vector<OpId> given_order(const Graph& graph);
 
 // An op with storages by name, as GraphBuilder takes it. Every field has a default, so that
 // designated initialisers may name just those that matter.

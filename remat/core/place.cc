@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "remat/core/error.h"
-#include "remat/core/packing.h"
+#include "remat/core/packing/packing.h"
 
 // Two stages. First every chain of instances that take each other's place, and every workspace,
 // becomes one item of a PackingProblem whose ticks are the runs of the schedule: a free takes no
@@ -31,7 +31,8 @@ class Placer {
     make_items();
     const Packing packing = pack(problem_, {.max_search_nodes = options.max_search_nodes,
                                             .time_limit_seconds = options.time_limit_seconds,
-                                            .enough_height = options.enough_bytes / kArenaAlignment});
+                                            .enough_height = options.enough_bytes / kArenaAlignment,
+                                            .stages = options.stages});
     return placement(packing);
   }
 
@@ -160,10 +161,7 @@ class Placer {
     for (size_t s = 0; s < workspace_item_.size(); ++s) {
       if (workspace_item_[s] != kNoItem) result.workspace_offset[s] = address(workspace_item_[s]);
     }
-    const std::vector<int64_t> load = problem_.load();
-    if (!load.empty()) {
-      result.max_live_bytes = *std::max_element(load.begin(), load.end()) * kArenaAlignment;
-    }
+    result.max_live_bytes = problem_.largest_load() * kArenaAlignment;
     result.arena_bytes = packing.height * kArenaAlignment;
     result.optimal = packing.height == packing.lower_bound;
     return result;

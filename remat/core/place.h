@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/packing/stages.h"
 #include "remat/core/schedule.h"
 
 namespace remat {
@@ -31,7 +32,8 @@ struct PlaceOptions {
   // finish. The same schedule with the same limit has the same placement, ...
   int64_t max_search_nodes = 4'000'000;
   double time_limit_seconds = 10.0;  // ... unless this safety net for slow machines strikes first
-  int64_t enough_bytes = 0;  // an arena of so much need not be smaller
+  int64_t enough_bytes = 0;          // an arena of so much need not be smaller
+  PackingStages stages = {};         // for measurements: all of them help
 };
 
 struct Placement {

@@ -5,76 +5,62 @@
 #include <utility>
 
 #include "remat/core/error.h"
-#include "remat/core/packable.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
+#include "remat/core/strategies/packable.h"
+#include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
 namespace {
 
-constexpr Strategy kStrategies[] = {
-    {"keep_all", "recompute nothing: the baseline", plan_keep_all},
-    {"recompute_all", "keep only what is external: least memory, most time", plan_recompute_all},
-    {"every_k", "keep every k-th boundary, k = sqrt(n) by default (Chen et al. 2016)", plan_every_k},
-    {"selective", "keep what is expensive to make, recompute what is cheap", plan_selective},
-    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed", plan_mutwo},
-    {"chain_dp", "optimal dynamic programming over a chain of blocks (rotor, Beaumont et al. 2019)",
-     plan_chain_dp},
-    {"search", "ours: greedy by exact marginal time, then large-neighbourhood search", plan_search},
-    {"optimal", "exact for small graphs (MILP, HiGHS), with a proven bound for all", plan_optimal},
-    {"auto", "the fastest of the above that fits (default)", plan_auto},
-};
-
 std::string known_names() {
   std::string names;
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : strategies()) {
     names += (names.empty() ? "" : ", ") + std::string(strategy.name);
   }
   return names;
 }
 
 const Strategy& strategy_named(std::string_view name) {
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : strategies()) {
     if (strategy.name == name) return strategy;
   }
-  throw Error(detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
-}
-
-// Whether the strategy ends with a search, which can go on from one of its plans.
-bool searches(const Strategy& strategy) {
-  return strategy.plan == plan_search || strategy.plan == plan_optimal || strategy.plan == plan_auto;
+  throw Error(
+      detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
 }
 
 // What the strategy plans; what a search has found comes with addresses, if they are easily found.
-Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options) {
-  Plan plan = strategy.plan(graph, options);
-  if (searches(strategy)) make_packable(graph, options, plan);
+Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options,
+               Effort& effort) {
+  Plan plan = strategy.plan(graph, options, effort);
+  if (strategy.searches) make_packable(graph, options, effort, plan);
   return plan;
 }
 
 // A plan for a budget that is a little less than that of `before`.
 Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
-                  const Plan& before) {
-  if (searches(strategy)) {
-    Plan continued = continue_search(graph, options, before.order);
+                  const Plan& before, Effort& effort) {
+  if (strategy.searches) {
+    Plan continued = continue_search(graph, options, before.order, effort);
     continued.strategy = before.strategy;
     if (continued.feasible) {
-      make_packable(graph, options, continued);
+      make_packable(graph, options, effort, continued);
       return continued;
     }
   }
-  return plan_with(strategy, graph, options);
+  return plan_with(strategy, graph, options, effort);
 }
 
 // Plans for a little less wherever the addresses need more than the live bytes.
-Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy) {
+Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
+                 Effort& effort) {
   constexpr int kAttempts = 6;
   const int64_t enough =
       options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   PlanOptions tighter = options;
-  Plan plan = plan_with(strategy, graph, options);
+  Plan plan = plan_with(strategy, graph, options, effort);
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
@@ -89,7 +75,7 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);
     if (!plan.feasible || tighter.budget_bytes < 0) break;
-    plan = plan_tighter(graph, tighter, strategy, plan);
+    plan = plan_tighter(graph, tighter, strategy, plan, effort);
     plan.lower_bound_time_ns = bound;
     plan.floor = least;
     plan.note.clear();
@@ -104,53 +90,29 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
 
 }  // namespace
 
-std::span<const Strategy> strategies() { return kStrategies; }
-
 Plan plan(const Graph& graph, const PlanOptions& options) {
   if (options.budget_bytes < 0) {
-    throw Error(detail::concat("[plan] budget_bytes is ", options.budget_bytes,
-                               "; expected zero or more"));
+    throw Error(
+        detail::concat("[plan] budget_bytes is ", options.budget_bytes, "; expected zero or more"));
   }
   const Strategy& strategy = strategy_named(options.strategy);
-  return options.placed ? plan_placed(graph, options, strategy) : plan_with(strategy, graph, options);
-}
-
-std::vector<OpId> given_order(const Graph& graph) {
-  std::vector<OpId> order(graph.ops.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<OpId>(i);
-  return order;
-}
-
-std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order) {
-  std::vector<bool> seen(graph.ops.size(), false);
-  std::vector<OpId> first;
-  for (const OpId op : order) {
-    if (seen[index(op)]) continue;
-    seen[index(op)] = true;
-    first.push_back(op);
-  }
-  return first;
-}
-
-bool keeps_order(const Graph& graph, const std::vector<OpId>& order) {
-  return first_runs(graph, order) == given_order(graph);
-}
-
-Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
-               int64_t budget_bytes) {
-  const Peak peak = simulate_peak(graph, rewrite(graph, order));
-  Plan plan;
-  plan.order = std::move(order);
-  plan.strategy = strategy;
-  plan.feasible = peak.bytes <= budget_bytes;
-  plan.peak_bytes = peak.bytes;
-  plan.time_ns = peak.time_ns;
-  return plan;
+  Effort effort = effort_of_plan(options);
+  return options.placed ? plan_placed(graph, options, strategy, effort)
+                        : plan_with(strategy, graph, options, effort);
 }
 
 Baseline keep_all_baseline(const Graph& graph) {
   const Peak peak = simulate_peak(graph, rewrite(graph, given_order(graph), {.reuse = false}));
   return {peak.bytes, peak.time_ns};
+}
+
+Floor floor(const Graph& graph) {
+  Effort effort;
+  return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
+}
+
+Floor floor(const Graph& graph, const Plan& plan) {
+  return plan.floor ? *plan.floor : floor(graph);
 }
 
 }  // namespace remat

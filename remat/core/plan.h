@@ -15,6 +15,8 @@
 
 namespace remat {
 
+class Effort;
+
 inline constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
 
 // What a planner has so far, for whoever waits.
@@ -23,7 +25,19 @@ struct PlanProgress {
   int64_t moves = 0;  // plans looked at
   int64_t best_peak_bytes = 0;
   int64_t best_time_ns = 0;
-  std::optional<int64_t> lower_bound_time_ns = {};
+};
+
+// What a search consists of. All of it pays (bench/README.md has the measurements); to leave a stage out
+// shows what it is worth.
+struct SearchStages {
+  bool constructions = true;  // start from the plans of other strategies
+  bool reorder = true;        // other orders of the same runs, before anything is run again
+  bool lower_targets = true;  // where nothing fits yet, aim below the budget
+  bool anneal = true;         // small graphs: one op moved, inserted or erased at a time
+  bool ruin = true;           // take out a few re-runs and repair
+  bool flatten = true;        // before that, move runs so that less lies close to the budget
+  bool bound = true;          // stop where a bound shows that nothing is left to gain
+  bool windows = true;        // plans from the relaxation that bounds are proven with
 };
 
 struct PlanOptions {
@@ -37,6 +51,7 @@ struct PlanOptions {
   // well within it; four times as much CPU time ends the search whatever the count says.
   double time_limit_seconds = 2.0;
   bool keep_order = false;           // first runs stay in the order of the graph
+  SearchStages stages = {};          // of strategies that search
   // Orders a search may look at. If set, the time is not looked at at all.
   int64_t max_moves = 0;
   uint64_t seed = 1;                 // same graph, options and seed: same plan
@@ -78,7 +93,8 @@ struct Plan {
 struct Strategy {
   std::string_view name;
   std::string_view summary;  // one line, for --help
-  Plan (*plan)(const Graph&, const PlanOptions&);
+  Plan (*plan)(const Graph&, const PlanOptions&, Effort&);
+  bool searches = false;  // within the time limit, and can go on from one of its plans
 };
 
 // In the order in which the literature grew; "auto" comes last.
@@ -100,12 +116,5 @@ Baseline keep_all_baseline(const Graph& graph);
 Floor floor(const Graph& graph);
 // The same, without paying for it again where the plan has it.
 Floor floor(const Graph& graph, const Plan& plan);
-
-// Every op once, in the order given.
-std::vector<OpId> given_order(const Graph& graph);
-
-// Rewrites and simulates an order: fills peak, time and feasible. For strategies.
-Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
-               int64_t budget_bytes);
 
 }  // namespace remat

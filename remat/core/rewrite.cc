@@ -2,11 +2,14 @@
 #include "remat/core/rewrite.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "remat/core/error.h"
+#include "remat/core/mutual_order.h"
+#include "remat/core/reuse.h"
 
 namespace remat {
 namespace {
@@ -25,7 +28,8 @@ class Rewriter {
       holders_.resize(holders_.size() + storage.changers.size() + 1);
     }
     has_run_.resize(graph.ops.size(), false);
-    for (size_t i = 0; i < graph.external_count; ++i) new_instance(static_cast<StorageId>(i), kForever);
+    for (size_t i = 0; i < graph.external_count; ++i)
+      new_instance(static_cast<StorageId>(i), kForever);
   }
 
   Schedule rewrite() {
@@ -63,9 +67,10 @@ class Rewriter {
   InstanceId use(const Value& value, const std::string& user, size_t until) {
     const std::vector<InstanceId>& instances = holders(value);
     if (instances.empty()) {
-      throw Error(concat("[rewrite] at position ", position_, ", ", user, " needs ",
-                         graph_.storage(value.storage).name, " at version ", value.version,
-                         ", which no copy holds there; expected its creator and its updates before"));
+      throw Error(
+          concat("[rewrite] at position ", position_, ", ", user, " needs ",
+                 graph_.storage(value.storage).name, " at version ", value.version,
+                 ", which no copy holds there; expected its creator and its updates before"));
     }
     size_t& last = last_use_[index(instances.back())];
     last = std::max(last, until);
@@ -114,21 +119,15 @@ class Rewriter {
     }
   }
 
-  // The generator is one sequence, collectives pair up by order, and so on: among first runs the
-  // ops of each of these classes stay in the order of the graph.
   void check_mutual_order(OpId id, const Op& op) {
-    const auto check = [&](bool belongs, int64_t& latest, const char* what) {
-      if (!belongs) return;
-      if (static_cast<int64_t>(index(id)) < latest) {
-        throw Error(concat("[rewrite] op ", op.name, " runs after ",
-                           graph_.ops[static_cast<size_t>(latest)].name, "; expected ", what,
-                           " in the order of the graph"));
+    for (size_t c = 0; c < kOrderClasses.size(); ++c) {
+      if (!in_order_class(op, c)) continue;
+      if (latest_[c] > id) {
+        throw Error(concat("[rewrite] op ", op.name, " runs after ", graph_.op(latest_[c]).name,
+                           "; expected ", kOrderClasses[c], " in the order of the graph"));
       }
-      latest = static_cast<int64_t>(index(id));
-    };
-    check(op.random, latest_random_, "random ops");
-    check(op.once, latest_once_, "once ops");
-    check(!op.effects.empty(), latest_effect_, "ops with effects");
+      latest_[c] = id;
+    }
   }
 
   void write_steps() {
@@ -138,7 +137,7 @@ class Rewriter {
     std::vector<bool> gone(schedule_.instances.size(), false);
     for (size_t position = 0; position < bound.size(); ++position) {
       const ScheduleStep& step = bound[position];
-      if (options_.reuse) take_places(step, position, gone);
+      if (options_.reuse) place_results(step, position, gone);
       schedule_.steps.push_back(step);
       free_what_ends(schedule_.reads(graph_, step), position, gone);
       free_what_ends(schedule_.updates(graph_, step), position, gone);
@@ -146,23 +145,23 @@ class Rewriter {
     }
   }
 
-  void take_places(const ScheduleStep& step, size_t position, std::vector<bool>& gone) {
-    const Op& op = graph_.op(step.op);
-    const auto read = schedule_.reads(graph_, step);
-    const auto created = schedule_.creates(graph_, step);
-    for (const Reuse& reuse : op.reuse) {
-      for (size_t c = 0; c < op.creates.size(); ++c) {
-        Instance& result = schedule_.instances[index(created[c])];
-        if (op.creates[c] != reuse.result || result.in_place_of != kNoInstance) continue;
-        for (size_t r = 0; r < op.reads.size(); ++r) {
-          const InstanceId source = read[r];
-          if (op.reads[r].storage != reuse.source) continue;
-          if (gone[index(source)] || last_use_[index(source)] != position) continue;
-          result.in_place_of = source;
-          gone[index(source)] = true;
-          break;
-        }
-      }
+  void place_results(const ScheduleStep& step, size_t position, std::vector<bool>& gone) {
+    const auto instance_of = [&](std::span<const InstanceId> instances, StorageId storage) {
+      return *std::find_if(instances.begin(), instances.end(), [&](InstanceId id) {
+        return schedule_.instances[index(id)].storage == storage;
+      });
+    };
+    const auto source = [&](const Reuse& reuse) {
+      return instance_of(schedule_.reads(graph_, step), reuse.source);
+    };
+    const auto ends = [&](const Reuse& reuse) {
+      return last_use_[index(source(reuse))] == position;
+    };
+    take_places(std::span(graph_.op(step.op).reuse), ends, taken_);
+    for (const Reuse& reuse : taken_) {
+      const InstanceId result = instance_of(schedule_.creates(graph_, step), reuse.result);
+      schedule_.instances[index(result)].in_place_of = source(reuse);
+      gone[index(source(reuse))] = true;
     }
   }
 
@@ -180,15 +179,14 @@ class Rewriter {
   std::span<const OpId> order_;
   RewriteOptions options_;
   Schedule schedule_;
-  std::vector<int32_t> copies_;        // by storage: instances so far
-  std::vector<size_t> first_value_;    // by storage: its version 0 in holders_
+  std::vector<int32_t> copies_;                   // by storage: instances so far
+  std::vector<size_t> first_value_;               // by storage: its version 0 in holders_
   std::vector<std::vector<InstanceId>> holders_;  // by value: copies that hold it, last made last
-  std::vector<size_t> last_use_;           // by instance: position in the order
-  std::vector<bool> has_run_;              // by op
+  std::vector<size_t> last_use_;                  // by instance: position in the order
+  std::vector<bool> has_run_;                     // by op
   size_t position_ = 0;
-  int64_t latest_random_ = -1;
-  int64_t latest_once_ = -1;
-  int64_t latest_effect_ = -1;
+  std::array<OpId, kOrderClasses.size()> latest_{};  // by class of mutual order: its last first run
+  std::vector<Reuse> taken_;                         // scratch
 };
 
 }  // namespace

@@ -10,23 +10,24 @@ namespace remat {
 
 struct RewriteOptions {
   // Let results take the place of dying inputs where the graph allows it. Off only for
-  // `keep_all_peak_bytes`, the memory of the plain framework.
+  // keep_all_baseline(), the memory of the plain framework.
   bool reuse = true;
 };
 
 // Turns an order of ops, with repeats, into a schedule. Everything follows from the order:
 //
-//     order     conv   relu   pool   conv   d_pool  d_relu         (conv stands twice)
-//     schedule  run    run    run    re-    run     run
-//               conv   relu   pool   compute d_pool d_relu
-//                      free a1       conv            free a1#1
-//                                    creates a1#1    reads a1#1
+//     order      conv       relu       pool       conv            d_pool     d_relu
+//     schedule   run conv   run relu   run pool   recompute conv  run d_pool run d_relu
+//                           free a1                                          free a1#1
+//     a1         ├──────────┤
+//     a1#1                                        ├──────────────────────────┤
 //
 // - the first occurrence of an op is its run, every later one a recompute into fresh instances;
 // - an op takes each value (storage at a version) from the instance in which it was made last, so
 //   in-place chains must be re-run from their creator to have an earlier version again;
 // - an instance is freed right after its last use; outputs, at their last version, never;
-// - with `reuse`, a result takes the place of a source that dies there: the first pair listed wins.
+// - with `reuse`, a result takes the place of the first source listed for it that dies there and whose
+//   place is not taken yet; externals and outputs, at their last version, do not die.
 //
 // Throws Error if the order is not legal: an op missing, a value that nothing holds at that point, a
 // re-run of an op that must not be re-run, random ops, `once` ops or ops with effects run for the

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/simulate.h"
 
-#include <algorithm>
-
 #include "remat/core/error.h"
+#include "remat/core/reuse.h"
 
 namespace remat {
 namespace {
@@ -51,7 +50,7 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
       resident(result, bytes);
       if (result.in_place_of == kNoInstance) continue;
       const Instance& source = schedule.instances[index(result.in_place_of)];
-      resident(source, -std::min(bytes, graph.storage(source.storage).bytes));
+      resident(source, -shared_bytes(bytes, graph.storage(source.storage).bytes));
     }
     now.bytes = checked_add(now.bytes, op.workspace_bytes);
     now.workspace_bytes = op.workspace_bytes;
@@ -63,7 +62,8 @@ int64_t walk(const Graph& graph, const Schedule& schedule, const See& see) {
       if (result.in_place_of == kNoInstance) continue;
       const Instance& source = schedule.instances[index(result.in_place_of)];
       const int64_t source_bytes = graph.storage(source.storage).bytes;
-      resident(source, std::min(graph.storage(result.storage).bytes, source_bytes) - source_bytes);
+      resident(source,
+               shared_bytes(graph.storage(result.storage).bytes, source_bytes) - source_bytes);
     }
   }
   return time_ns;

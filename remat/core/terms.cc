@@ -41,7 +41,6 @@ Truth run_given_order(const Graph& graph, Terms& terms) {
     if (op.random) {
       inputs.push_back(truth.generator);
       truth.generator = terms.advanced(i, truth.generator);
-      truth.random.push_back(i);
     }
     const Term applied = terms.applied(i, inputs);
     std::vector<Term>& effects = truth.effects.emplace_back();
@@ -55,8 +54,6 @@ Truth run_given_order(const Graph& graph, Terms& terms) {
     for (size_t k = 0; k < op.creates.size(); ++k) {
       truth.last[index(op.creates[k])] = terms.created(applied, k);
     }
-    if (op.once) truth.once.push_back(i);
-    if (!op.effects.empty()) truth.affecting.push_back(i);
   }
   return truth;
 }

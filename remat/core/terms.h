@@ -43,11 +43,10 @@ class Terms {
 
 // What the given order computes: the truth that a schedule is compared with.
 struct Truth {
-  std::vector<std::vector<Term>> inputs;        // by op: reads, then updates before the op
-  std::vector<std::vector<Term>> effects;       // by op: contents before the op
-  std::vector<Term> last;                       // by storage: contents after the step
-  Term generator = 0;                           // after the step
-  std::vector<size_t> random, once, affecting;  // the ops of each class, in order
+  std::vector<std::vector<Term>> inputs;   // by op: reads, then updates before the op
+  std::vector<std::vector<Term>> effects;  // by op: contents before the op
+  std::vector<Term> last;                  // by storage: contents after the step
+  Term generator = 0;                      // after the step
 };
 
 // Symbolically, on a graph that GraphBuilder made. Created results do not depend on what effects

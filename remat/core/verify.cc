@@ -10,6 +10,8 @@
 
 #include "remat/core/error.h"
 #include "remat/core/terms.h"
+#include "remat/core/verify_runs.h"
+#include "remat/core/verify_shape.h"
 
 namespace remat {
 namespace {
@@ -25,7 +27,7 @@ constexpr std::array<std::string_view, kViolationKindCount> kKindNames = {
     "bad_reuse",      "bad_free",   "missing_free",    "op_missing",      "output_wrong",
     "external_wrong", "over_budget"};
 
-// Runs the schedule on terms. Every check returns false once it has noted a violation.
+// Runs a schedule whose every number names something on terms. Every check returns false once it has noted a violation.
 class Checker {
  public:
   Checker(const Graph& graph, const Schedule& schedule, int64_t budget_bytes)
@@ -34,19 +36,18 @@ class Checker {
         budget_bytes_(budget_bytes),
         truth_(run_given_order(graph, terms_)),
         generator_(terms_.generator()),
-        state_at_run_(graph.ops.size(), kHasNotRun),
+        runs_(graph),
+        state_at_run_(graph.ops.size()),
         copies_(schedule.instances.size()),
         resident_copies_(graph.storages.size(), 0),
         last_creation_(graph.storages.size(), 0) {}
 
   std::optional<Violation> check() {
-    if (tables_fit() && begin() && all_steps() && end()) return std::nullopt;
+    if (begin() && all_steps() && end()) return std::nullopt;
     return std::move(violation_);
   }
 
  private:
-  static constexpr Term kHasNotRun = -1;
-
   enum class State : uint8_t { not_created, resident, freed, taken };
   struct Copy {
     State state = State::not_created;
@@ -61,36 +62,9 @@ class Checker {
     return false;
   }
 
-  bool known(InstanceId id) const { return index(id) < schedule_.instances.size(); }
   const Instance& instance(InstanceId id) const { return schedule_.instances[index(id)]; }
   const Storage& storage_of(InstanceId id) const { return graph_.storage(instance(id).storage); }
   std::string shown(InstanceId id) const { return instance_name(graph_, instance(id)); }
-
-  bool tables_fit() {
-    const std::vector<Instance>& instances = schedule_.instances;
-    if (instances.size() < graph_.external_count) {
-      return fail(
-          ViolationKind::malformed, "",
-          concat("the schedule has ", instances.size(), " instances; expected at least the ",
-                 graph_.external_count, " externals of the graph"));
-    }
-    for (size_t i = 0; i < instances.size(); ++i) {
-      if (index(instances[i].storage) >= graph_.storages.size()) {
-        return fail(ViolationKind::malformed, "",
-                    concat("instance ", i, " is a copy of storage ",
-                           static_cast<int64_t>(instances[i].storage), "; expected 0 to ",
-                           static_cast<int64_t>(graph_.storages.size()) - 1));
-      }
-      if (i < graph_.external_count &&
-          instances[i] != Instance{static_cast<StorageId>(i), 0, kNoInstance}) {
-        return fail(
-            ViolationKind::malformed, graph_.storages[i].name,
-            concat("instance ", i, " is ", instance_name(graph_, instances[i]),
-                   "; expected the external ", graph_.storages[i].name, " in no other's place"));
-      }
-    }
-    return true;
-  }
 
   bool begin() {
     for (size_t i = 0; i < graph_.external_count; ++i) {
@@ -99,7 +73,7 @@ class Checker {
     }
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
       const ScheduleStep& step = schedule_.steps[s];
-      if (step.kind == StepKind::free || index(step.op) >= graph_.ops.size()) continue;
+      if (step.kind == StepKind::free) continue;
       for (const StorageId id : graph_.op(step.op).creates) last_creation_[index(id)] = s;
     }
     return within_budget("", resident_bytes_, 0);
@@ -108,31 +82,15 @@ class Checker {
   bool all_steps() {
     for (; position_ < schedule_.steps.size(); ++position_) {
       const ScheduleStep& step = schedule_.steps[position_];
-      switch (step.kind) {
-        case StepKind::run:
-        case StepKind::recompute:
-          if (!execute(step)) return false;
-          continue;
-        case StepKind::free:
-          if (!free(step.instance)) return false;
-          continue;
-      }
-      return fail(ViolationKind::malformed, "",
-                  concat("the step is of kind ", static_cast<int>(step.kind),
-                         "; expected run, recompute or free"));
+      if (!(step.kind == StepKind::free ? free(step.instance) : execute(step))) return false;
     }
     return true;
   }
 
   bool execute(const ScheduleStep& step) {
-    if (index(step.op) >= graph_.ops.size()) {
-      return fail(ViolationKind::unknown_op, "",
-                  concat("the step names op ", static_cast<int64_t>(step.op), "; expected 0 to ",
-                         static_cast<int64_t>(graph_.ops.size()) - 1));
-    }
     const Op& op = graph_.op(step.op);
-    Operands operands;
-    if (!find_operands(step, op, operands)) return false;
+    const Operands operands{schedule_.reads(graph_, step), schedule_.updates(graph_, step),
+                            schedule_.creates(graph_, step)};
     if (!may_execute(step, op) || !inputs_right(step, op, operands)) return false;
     if (!creates_right(op, operands) || !reuse_right(op, operands)) return false;
     if (!fits_in_memory(op, operands)) return false;
@@ -141,67 +99,9 @@ class Checker {
     return true;
   }
 
-  bool find_operands(const ScheduleStep& step, const Op& op, Operands& operands) {
-    const size_t count = op.reads.size() + op.updates.size() + op.creates.size();
-    const size_t available = schedule_.operands.size();
-    const size_t first = static_cast<size_t>(step.first_operand);
-    if (step.first_operand < 0 || first > available || count > available - first) {
-      return fail(ViolationKind::malformed, op.name,
-                  concat("its ", count, " operands start at ", step.first_operand,
-                         "; expected them within the ", available, " of the schedule"));
-    }
-    const auto all = std::span(schedule_.operands).subspan(first, count);
-    for (const InstanceId id : all) {
-      if (!known(id)) {
-        return fail(ViolationKind::unknown_op, op.name,
-                    concat("an operand is instance ", static_cast<int64_t>(id), "; expected 0 to ",
-                           static_cast<int64_t>(schedule_.instances.size()) - 1));
-      }
-    }
-    operands = {all.first(op.reads.size()), all.subspan(op.reads.size(), op.updates.size()),
-                all.last(op.creates.size())};
-    return true;
-  }
-
   bool may_execute(const ScheduleStep& step, const Op& op) {
-    const bool has_run = state_at_run_[index(step.op)] != kHasNotRun;
-    if (step.kind == StepKind::run) {
-      if (has_run) {
-        return fail(ViolationKind::run_twice, op.name,
-                    "the op has run already; expected recompute for every later time");
-      }
-      return in_turn(op.random, truth_.random, random_runs_, step.op, "random op") &&
-             in_turn(op.once, truth_.once, once_runs_, step.op, "once op") &&
-             in_turn(!op.effects.empty(), truth_.affecting, affecting_runs_, step.op,
-                     "op with effects");
-    }
-    if (!has_run) {
-      return fail(ViolationKind::recompute_first, op.name,
-                  "the op is recomputed before it has run; expected its run first");
-    }
-    if (op.once) {
-      return fail(ViolationKind::once_recomputed, op.name,
-                  "the op is marked once and is recomputed; expected a single run");
-    }
-    for (const Value& value : op.updates) {
-      if (graph_.storage(value.storage).external()) {
-        return fail(ViolationKind::once_recomputed, op.name,
-                    concat("the op updates the external ", graph_.storage(value.storage).name,
-                           " and is recomputed; expected a single run"));
-      }
-    }
-    return true;
-  }
-
-  // `ops` is the class in the order of the graph, `runs` how many of it have run.
-  bool in_turn(bool belongs, const std::vector<size_t>& ops, size_t& runs, OpId id,
-               const char* what) {
-    if (!belongs) return true;
-    const size_t due = ops[runs++];
-    if (due == index(id)) return true;
-    return fail(ViolationKind::order_changed, graph_.op(id).name,
-                concat("it runs as ", what, " number ", runs, "; expected ", graph_.ops[due].name,
-                       " there, as in the graph"));
+    auto objection = step.kind == StepKind::run ? runs_.run(step.op) : runs_.recompute(step.op);
+    return !objection || fail(objection->kind, op.name, std::move(objection->reason));
   }
 
   bool inputs_right(const ScheduleStep& step, const Op& op, const Operands& operands) {
@@ -271,12 +171,6 @@ class Checker {
       const InstanceId result = operands.creates[i];
       const InstanceId source = instance(result).in_place_of;
       if (source == kNoInstance) continue;
-      if (!known(source)) {
-        return fail(
-            ViolationKind::unknown_op, op.name,
-            concat(shown(result), " takes the place of instance ", static_cast<int64_t>(source),
-                   "; expected 0 to ", static_cast<int64_t>(schedule_.instances.size()) - 1));
-      }
       if (const std::string objection = reuse_objection(op, operands, result, source);
           !objection.empty()) {
         return fail(ViolationKind::bad_reuse, op.name,
@@ -380,11 +274,6 @@ class Checker {
   }
 
   bool free(InstanceId id) {
-    if (!known(id)) {
-      return fail(ViolationKind::unknown_op, "",
-                  concat("the step frees instance ", static_cast<int64_t>(id), "; expected 0 to ",
-                         static_cast<int64_t>(schedule_.instances.size()) - 1));
-    }
     if (storage_of(id).external()) {
       return fail(ViolationKind::bad_free, shown(id),
                   "an external is freed; expected it to survive the step");
@@ -403,11 +292,9 @@ class Checker {
   }
 
   bool end() {
-    for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      if (state_at_run_[i] == kHasNotRun) {
-        return fail(ViolationKind::op_missing, graph_.ops[i].name,
-                    "the op never runs; expected every op of the graph once");
-      }
+    if (const auto missing = runs_.missing()) {
+      return fail(ViolationKind::op_missing, graph_.op(*missing).name,
+                  "the op never runs; expected every op of the graph once");
     }
     return outputs_right() && nothing_left() && externals_right();
   }
@@ -451,8 +338,8 @@ class Checker {
     }
     if (generator_ == truth_.generator) return true;
     return fail(ViolationKind::external_wrong, "",
-                concat("the generator ends in another state; expected that after ",
-                       truth_.random.size(), " random ops in the order of the graph"));
+                "the generator ends in another state; expected that after all random ops in the order of "
+                "the graph");
   }
 
   const Graph& graph_;
@@ -461,14 +348,12 @@ class Checker {
   Terms terms_;
   Truth truth_;
   Term generator_;
+  detail::RunRules runs_;
   std::vector<Term> state_at_run_;        // by op: the generator's state when it ran
   std::vector<Copy> copies_;              // by instance
   std::vector<int64_t> resident_copies_;  // by storage, internal ones
   std::vector<size_t> last_creation_;     // by storage: the last step that creates a copy
   std::unordered_set<uint64_t> created_;  // storage and copy number of all that was created
-  size_t random_runs_ = 0;
-  size_t once_runs_ = 0;
-  size_t affecting_runs_ = 0;
   int64_t resident_bytes_ = 0;
   size_t position_ = 0;
   Violation violation_;
@@ -480,6 +365,7 @@ std::string_view name(ViolationKind kind) { return kKindNames[static_cast<size_t
 
 std::optional<Violation> verify(const Graph& graph, const Schedule& schedule,
                                 int64_t budget_bytes) {
+  if (auto violation = detail::shape_violation(graph, schedule)) return violation;
   return Checker(graph, schedule, budget_bytes).check();
 }
 

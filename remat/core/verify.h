@@ -19,11 +19,11 @@ namespace remat {
 // random op the state of the generator. Equal terms mean equal bits. With `relu_` updating a in
 // place and `drop` random,
 //
-//     run conv  creates=a         a = conv(x, w)
-//     run relu_ updates=a         a = relu_(conv(x, w))
-//     run drop  reads=a           m = drop(relu_(conv(x, w)), g)      the generator g becomes
-//     drop(g) recompute conv creates=a#1  a#1 = conv(x, w) recompute drop reads=a#1 wrong_version:
-//     a#1 lacks relu_; the generator would be g again
+//     run conv creates=a             a = conv(x, w)
+//     run relu_ updates=a            a = relu_(conv(x, w))
+//     run drop reads=a               m = drop(relu_(conv(x, w)), g)   the generator g becomes drop(g)
+//     recompute conv creates=a#1     a#1 = conv(x, w)
+//     recompute drop reads=a#1       wrong_version: a#1 lacks relu_; the generator would be g again
 
 enum class ViolationKind : uint8_t {
   malformed,        // tables and operand ranges that do not fit the graph
@@ -54,7 +54,8 @@ struct Violation {
   std::string reason;  // a sentence: what was found, what was expected
 };
 
-// The first violation, or none: the schedule computes the same bits within the budget. Never throws
+// The first violation, or none: the schedule computes the same bits within the budget. A number that
+// names nothing is reported before anything that a step does wrong. Never throws
 // for what a schedule holds: anything odd in it is a violation. The graph must be one that
 // GraphBuilder made. Linear in the length of the schedule.
 std::optional<Violation> verify(const Graph& graph, const Schedule& schedule, int64_t budget_bytes);

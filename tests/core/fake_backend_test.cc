@@ -10,6 +10,7 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/verify.h"
 #include "tests/testing/property_count.h"
@@ -54,7 +55,7 @@ TEST(FakeBackend, RefusesArraysThatAreNotThere) {
 }
 
 TEST(FakeBackendProperty, SameBitsAndThePredictedPeak) {
-  const uint64_t graphs = testing::property_graphs(8000);
+  const uint64_t graphs = testing::property_graphs(4000);
   uint64_t recomputes = 0;
   uint64_t reuses = 0;
   for (uint64_t seed = 0; seed < graphs; ++seed) {
@@ -84,7 +85,7 @@ TEST(FakeBackendProperty, SameBitsAndThePredictedPeak) {
 // The two checkers agree the other way round too: what verify calls wrong_version really computes
 // other bits, or changes them on the way to a dead end that nothing shows.
 TEST(FakeBackendProperty, SabotagedBindingsComputeOtherBits) {
-  const uint64_t graphs = testing::property_graphs(8000);
+  const uint64_t graphs = testing::property_graphs(4000);
   const std::set<std::string_view> changing = {"bind_other_version", "effect_twice", "draw_twice"};
   uint64_t tried = 0;
   uint64_t differ = 0;

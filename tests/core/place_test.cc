@@ -12,6 +12,7 @@
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "tests/testing/check_placement.h"
 #include "tests/testing/random_graph.h"
 

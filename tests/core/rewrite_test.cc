@@ -9,6 +9,7 @@
 
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
+#include "remat/core/schedule_text.h"
 #include "tests/testing/small_step.h"
 
 namespace remat {

@@ -8,7 +8,7 @@
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
-#include "remat/core/schedule.h"
+#include "remat/core/schedule_text.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_order.h"

@@ -12,6 +12,7 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_order.h"
 #include "tests/testing/small_step.h"

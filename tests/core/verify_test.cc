@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -14,6 +13,7 @@
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
@@ -195,90 +195,32 @@ TEST(Verify, EveryKindHasItsName) {
   EXPECT_EQ(name(Kind::over_budget), "over_budget");
 }
 
-// What no text can express.
-class VerifyStruct : public ::testing::Test {
- protected:
-  void expect(Kind kind, std::string_view phrase) {
-    const auto violation = verify(graph_, schedule_, kNoBudget);
-    ASSERT_TRUE(violation.has_value());
-    EXPECT_EQ(name(violation->kind), name(kind)) << violation->reason;
-    EXPECT_NE(violation->reason.find(phrase), std::string::npos) << violation->reason;
-  }
-  Graph graph_ = small_step();
-  Schedule schedule_ = parse_schedule(kSmallStepSchedule, graph_);
-};
-
-TEST_F(VerifyStruct, OpsThatDoNotExist) {
-  schedule_.steps[2].op = static_cast<OpId>(13);
-  expect(Kind::unknown_op, "op 13; expected 0 to 12");
-  schedule_.steps[2].op = static_cast<OpId>(-1);
-  expect(Kind::unknown_op, "op -1");
-}
-
-TEST_F(VerifyStruct, InstancesThatDoNotExist) {
-  schedule_.operands[1] = kNoInstance;
-  expect(Kind::unknown_op, "instance -1; expected 0 to 12");
-  schedule_.operands[1] = static_cast<InstanceId>(13);
-  expect(Kind::unknown_op, "instance 13");
-}
-
-TEST_F(VerifyStruct, FreesOfWhatDoesNotExist) {
-  schedule_.steps[4].instance = static_cast<InstanceId>(std::numeric_limits<int32_t>::max());
-  expect(Kind::unknown_op, "frees instance 2147483647");
-}
-
-TEST_F(VerifyStruct, PlacesThatDoNotExist) {
-  const auto result = std::find_if(schedule_.instances.begin(), schedule_.instances.end(),
+TEST(Verify, PlacesThatTheStepDoesNotRead) {
+  const Graph graph = small_step();
+  Schedule schedule = parse_schedule(kSmallStepSchedule, graph);
+  const auto result = std::find_if(schedule.instances.begin(), schedule.instances.end(),
                                    [](const Instance& i) { return i.in_place_of != kNoInstance; });
-  result->in_place_of = static_cast<InstanceId>(-7);
-  expect(Kind::unknown_op, "takes the place of instance -7");
-  result->in_place_of = static_cast<InstanceId>(99);
-  expect(Kind::unknown_op, "takes the place of instance 99");
+  const StorageId source = schedule.instances[index(result->in_place_of)].storage;
+  result->in_place_of = static_cast<InstanceId>(schedule.instances.size());
+  schedule.instances.push_back({source, 1, kNoInstance});
+  const auto violation = verify(graph, schedule, kNoBudget);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->kind, Kind::bad_reuse);
+  EXPECT_EQ(violation->reason.find("c takes the place of b#1, which this step does not read"), 0u);
 }
 
-TEST_F(VerifyStruct, PlacesThatTheStepDoesNotRead) {
-  const auto result = std::find_if(schedule_.instances.begin(), schedule_.instances.end(),
-                                   [](const Instance& i) { return i.in_place_of != kNoInstance; });
-  const StorageId source = schedule_.instances[index(result->in_place_of)].storage;
-  result->in_place_of = static_cast<InstanceId>(schedule_.instances.size());
-  schedule_.instances.push_back({source, 1, kNoInstance});
-  expect(Kind::bad_reuse, "c takes the place of b#1, which this step does not read");
-}
-
-TEST_F(VerifyStruct, OperandRangesThatDoNotFit) {
-  for (const int32_t first : {-1, 1000, std::numeric_limits<int32_t>::min(),
-                              static_cast<int32_t>(schedule_.operands.size()) - 2}) {
-    schedule_.steps[1].first_operand = first;
-    expect(Kind::malformed, "3 operands start at " + std::to_string(first));
-  }
-}
-
-TEST_F(VerifyStruct, KindsOfStepThatDoNotExist) {
-  schedule_.steps[3].kind = static_cast<StepKind>(77);
-  expect(Kind::malformed, "kind 77");
-}
-
-TEST_F(VerifyStruct, InstancesOfStoragesThatDoNotExist) {
-  schedule_.instances.push_back({static_cast<StorageId>(-3), 0, kNoInstance});
-  expect(Kind::malformed, "storage -3");
-}
-
-TEST_F(VerifyStruct, ExternalsThatAreNotTheFirstInstances) {
-  std::swap(schedule_.instances[0], schedule_.instances[1]);
-  expect(Kind::malformed, "instance 0 is w; expected the external x");
-  schedule_.instances.resize(2);
-  expect(Kind::malformed, "2 instances; expected at least the 3 externals");
-  schedule_ = {};
-  expect(Kind::malformed, "0 instances");
-}
-
-TEST_F(VerifyStruct, TwoInstancesOfOneName) {
-  for (Instance& instance : schedule_.instances) instance.copy = 0;
-  expect(Kind::created_twice, "creates a, which was created before");
+TEST(Verify, TwoInstancesOfOneName) {
+  const Graph graph = small_step();
+  Schedule schedule = parse_schedule(kSmallStepSchedule, graph);
+  for (Instance& instance : schedule.instances) instance.copy = 0;
+  const auto violation = verify(graph, schedule, kNoBudget);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->kind, Kind::created_twice);
+  EXPECT_NE(violation->reason.find("creates a, which was created before"), std::string::npos);
 }
 
 TEST(VerifyProperty, AcceptsRightSchedulesAtTheirPeakAndNotBelow) {
-  const uint64_t graphs = testing::property_graphs(5000);
+  const uint64_t graphs = testing::property_graphs(2000);
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
@@ -294,7 +236,7 @@ TEST(VerifyProperty, AcceptsRightSchedulesAtTheirPeakAndNotBelow) {
 }
 
 TEST(VerifyProperty, CatchesEverySabotage) {
-  const uint64_t graphs = testing::property_graphs(5000);
+  const uint64_t graphs = testing::property_graphs(2000);
   std::map<std::string_view, uint64_t> applied;
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
@@ -321,7 +263,7 @@ TEST(VerifyProperty, CatchesEverySabotage) {
 }
 
 TEST(VerifyProperty, RandomGarbageNeverCrashes) {
-  const uint64_t graphs = testing::property_graphs(2000);
+  const uint64_t graphs = testing::property_graphs(1000);
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);

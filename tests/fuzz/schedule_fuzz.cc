@@ -7,6 +7,7 @@
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/verify.h"
 #include "tests/testing/small_step.h"

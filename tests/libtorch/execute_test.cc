@@ -9,6 +9,7 @@
 #include "remat/core/error.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/strategies/strategies.h"
 #include "remat/libtorch/measure.h"
 #include "tests/libtorch/training.h"
 

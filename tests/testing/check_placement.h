@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
-#include "remat/core/packing.h"
+#include "remat/core/packing/packing.h"
 #include "remat/core/place.h"
 #include "remat/core/schedule.h"
 

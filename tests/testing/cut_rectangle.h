@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "remat/core/packing.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::testing {
 

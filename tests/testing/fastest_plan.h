@@ -9,17 +9,23 @@
 
 namespace remat::testing {
 
+struct FastestPlanOptions {
+  bool keep_order = false;  // first runs in the order of the graph
+  size_t most_states = 150'000;
+};
+
 // The time of the fastest plan within a budget, over every plan there is: Dijkstra's algorithm on
-// states "these ops have run, these values are there". Slow and plain on purpose, and without a line
-// of the planners: it is what they are measured against.
+// states "these ops have run, so many copies of each value are there". Slow and plain on purpose, and
+// without a line of the planners: it is what they are measured against.
 //
-// For graphs without updates, effects, random ops, `once` ops and reuse, of up to 32 ops that create
-// one storage each: there a plan needs no second copy of anything. Throws Error for others.
+// Knows every feature of the format. Throws Error for graphs of more than 32 ops or 64 values, and for
+// ops that offer more than one place to take (reuse).
 struct FastestPlan {
   bool complete = false;           // false: gave up after `most_states`
   std::optional<int64_t> time_ns;  // if complete: none where no plan fits
   size_t states = 0;
 };
-FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes, size_t most_states);
+FastestPlan fastest_plan(const Graph& graph, int64_t budget_bytes,
+                         const FastestPlanOptions& options = {});
 
 }  // namespace remat::testing

@@ -21,12 +21,6 @@ bool legal(const Graph& graph, const std::vector<OpId>& order) {
 
 }  // namespace
 
-std::vector<OpId> given_order(const Graph& graph) {
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
-  return order;
-}
-
 std::vector<OpId> random_order(std::mt19937_64& generator, const Graph& graph, int changes) {
   std::vector<OpId> order = given_order(graph);
   if (order.size() < 2) return order;

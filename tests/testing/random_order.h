@@ -8,9 +8,6 @@
 
 namespace remat::testing {
 
-// The order in which the graph is given.
-std::vector<OpId> given_order(const Graph& graph);
-
 // A legal order with repeats: the given one after up to `changes` random changes, each an op
 // inserted at a random place or two neighbours swapped, kept where `rewrite` finds the result
 // legal.

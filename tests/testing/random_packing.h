@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "remat/core/packing.h"
-#include "remat/core/packing_search.h"
+#include "remat/core/packing/budget.h"
+#include "remat/core/packing/problem.h"
 
 namespace remat::testing {
 

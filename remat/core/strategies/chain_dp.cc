@@ -8,22 +8,21 @@
 // amount of memory, where a block may be passed (only what leaves it is kept), saved (with its
 // whole tape) or, later, run again.
 //
-//     4 blocks, memory for two bundles and one tape (' is a re-run):
-//     pass 0  pass 1  pass 2  run 3  undo 3  run 2'  undo 2  pass 0'  run 1'  undo 1  run 0'  undo
-//     0 bundles kept: at the entries of 2 and 3, later at that of 1
+// Four blocks, memory for two bundles and one tape (' is a re-run):
+//
+//     pass 0  pass 1  pass 2  run 3  undo 3  run 2'  undo 2  pass 0'  run 1'  undo 1  run 0'  undo 0
+//     bundles at the entries of    2 and 3          2                 1
 //
 // Stages:
-//  1. cuts     every position of forward that cuts no in-place chain (chain_cuts). Blocks are thus
+//  1. cuts     every position of forward that cuts no in-place chain (chain/cuts). Blocks are thus
 //              mostly single ops, and "save" and "pass" decide about single values.
-//  2. blocks   times, tapes, bundles and peaks between the cuts (chain_blocks).
+//  2. blocks   times, tapes, bundles and peaks between the cuts (chain/blocks).
 //  3. groups   a chain of many blocks is solved as one of groups, cut where bundles are small. A
-//  group
-//              may save a part of its tape (chain_savings), and one that is re-run is solved as a
-//              chain of its own, so that deep networks still recompute like log n.
-//  4. tables   (chain_table) one for each of a few sizes of memory, halves of what keeping
-//  everything
-//              needs. What is in a table does not depend on the budget, so neighbouring budgets
-//              choose from nearly the same plans and more memory is hardly ever slower.
+//              group may save a part of its tape (chain/savings), and one that is re-run is solved
+//              as a chain of its own, so that deep networks still recompute like log n.
+//  4. tables   (chain/table) one for each of a few sizes of memory, halves of what keeping
+//              everything needs. What is in a table does not depend on the budget, so neighbouring
+//              budgets choose from nearly the same plans and more memory is hardly ever slower.
 //  5. orders   a table's plans from the fastest on, re-runs nobody needs taken out, until one fits
 //              by the exact model. Tables count in slots of memory and blocks one at a time, so
 //              what they promise is off by a little; what leaves this file is not.
@@ -39,12 +38,12 @@
 #include <optional>
 #include <utility>
 
+#include "remat/core/analysis/uses.h"
 #include "remat/core/error.h"
 #include "remat/core/rewrite.h"
-#include "remat/core/strategies/chain_savings.h"
-#include "remat/core/strategies/chain_table.h"
+#include "remat/core/strategies/chain/savings.h"
+#include "remat/core/strategies/chain/table.h"
 #include "remat/core/strategies/strategies.h"
-#include "remat/core/uses.h"
 
 namespace remat {
 namespace {

@@ -15,8 +15,8 @@
 
 #include <cmath>
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/error.h"
-#include "remat/core/recompute.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {

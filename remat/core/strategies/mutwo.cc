@@ -8,7 +8,7 @@
 //
 // and then bring the statistics of the others up to date (Algorithms B, E, F).
 //
-//     recomp_srcs    where a recomputation starts: candidates that are kept, and externals
+//     recomp_srcs    where a recomputation starts: activations that are kept, and externals
 //     recomp_time    of all ops between the sources and the value, its own included
 //     runs           1 for itself + 1 for each dropped value that has it as a source
 //
@@ -16,13 +16,20 @@
 //  - Algorithm B line 17 prints the swap candidate in the recompute branch; the recompute candidate
 //    is meant.
 //  - A candidate is any activation idle across the turning point, also one without a forward user
-//    (BatchNorm's saved mean): the paper's text would lose those.
+//    (BatchNorm's saved mean): the paper's text would lose those. Outputs are no candidates, nor is
+//    what two adjacent ops read across the turning point (the last of forward and the first of
+//    backward): forgetting it between them could free nothing. Both are kept, and recomputations start
+//    from them.
+//  - A source that is kept stays until the last recomputation that reads it, also past its own last use:
+//    it was priced as present.
 //  - Sizes are those of storages, so views and in-place results own nothing; an in-place chain is
 //    dropped and re-run with its creator; all results of an op are re-run by one run.
 //  - E and F add up recomputation times, which counts ops twice where two replaced sources share
 //    ancestors. We walk the graph again against what is kept now, which is exact.
 //  - F's rule (a), "the dropped source's copy is alive at that moment, leave it", is applied to
 //    already chosen recomputations (E) too: the re-run really finds that copy.
+//  - Recomputations that are inserted before the same op share what they have in common: each op of
+//    theirs runs once there. E and F price each by itself, so that a plan may be faster than priced.
 //  - F's rule (c) forgets the candidate's own run (total = cnt · time). We use rule (b)'s
 //    1 + number of dependents in both places.
 //  - A recomputation that costs no time has an infinite ratio; ties go to more bytes, then to the
@@ -37,9 +44,9 @@
 #include <limits>
 #include <utility>
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/error.h"
-#include "remat/core/order_cost.h"
-#include "remat/core/recompute.h"
+#include "remat/core/order/cost.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/units.h"
 
@@ -62,12 +69,19 @@ struct Statistics {
 
 class Selection {
  public:
-  Selection(const Graph& graph, const std::vector<Candidate>& candidates)
+  Selection(const Graph& graph, const Uses& uses, OpId turning_point,
+            const std::vector<Candidate>& candidates)
       : graph_(graph), candidates_(candidates), stats_(candidates.size()) {
     users_.resize(candidates.size());
     candidate_of_.resize(graph.storages.size(), kNotCandidate);
     visited_to_.resize(graph.storages.size(), -1);
     in_walk_.resize(graph.ops.size(), false);
+    activation_.resize(graph.storages.size(), false);
+    for (size_t s = graph.external_count; s < graph.storages.size(); ++s) {
+      const bool needed_later = !uses.of[s].empty() && uses.of[s].back() >= turning_point;
+      activation_[s] = *graph.storages[s].creator < turning_point &&
+                       (needed_later || graph.storages[s].output);
+    }
     for (size_t c = 0; c < candidates.size(); ++c) {
       candidate_of_[index(candidates[c].storage)] = static_cast<int32_t>(c);
     }
@@ -124,11 +138,17 @@ class Selection {
     }
   }
 
-  bool available(size_t source, const Candidate& target, int32_t version) const {
-    const Candidate& candidate = candidates_[source];
-    if (version != candidate.version) return false;
-    if (!stats_[source].dropped) return true;
-    return candidate.first_after <= target.first_after && target.first_after <= candidate.last_after;
+  // Whether a recomputation right before the target's first use finds the value there: an activation
+  // that is kept, or one that was dropped, from its own first use in backward to its last.
+  bool present(const Value& value, const Candidate& target) const {
+    if (!activation_[index(value.storage)]) return false;
+    const std::vector<OpId>& changers = graph_.storage(value.storage).changers;
+    const auto changed = std::lower_bound(changers.begin(), changers.end(), target.first_after);
+    if (changed - changers.begin() != value.version) return false;
+    const int32_t source = candidate_of_[index(value.storage)];
+    if (source == kNotCandidate || !stats_[at(source)].dropped) return true;
+    const Candidate& dropped = candidates_[at(source)];
+    return dropped.first_after <= target.first_after && target.first_after <= dropped.last_after;
   }
 
   void walk(size_t target) {
@@ -151,19 +171,18 @@ class Selection {
   }
 
   void visit_input(const Value& value, size_t target) {
-    const int32_t source = candidate_of_[index(value.storage)];
-    if (source != kNotCandidate && at(source) != target &&
-        available(at(source), candidates_[target], value.version)) {
+    if (!present(value, candidates_[target])) {
+      visit(value);
+    } else if (const int32_t source = candidate_of_[index(value.storage)]; source != kNotCandidate) {
       stats_[target].sources.push_back(source);
-      return;
     }
-    visit(value);
   }
 
-  // Adds the ops that make the value to the walk: the creator and the updates up to its version.
+  // Adds the ops that make the value to the walk: the creator and the updates up to its version. What
+  // cannot be made again is taken as it is: order_with_drops keeps it.
   void visit(const Value& value) {
+    if (!can_be_made_again(graph_, value)) return;
     const Storage& storage = graph_.storage(value.storage);
-    if (storage.external()) return;
     int32_t& reached = visited_to_[index(value.storage)];
     if (reached < 0) {
       visited_.push_back(value.storage);
@@ -174,8 +193,7 @@ class Selection {
   }
 
   void add(OpId id) {
-    // What must not be re-run is taken as it is: order_with_drops keeps it.
-    if (in_walk_[index(id)] || !graph_.rerunnable(id)) return;
+    if (in_walk_[index(id)]) return;
     in_walk_[index(id)] = true;
     walked_.push_back(id);
     ops_to_expand_.push_back(id);
@@ -186,6 +204,7 @@ class Selection {
   std::vector<Statistics> stats_;            // by candidate
   std::vector<std::vector<int32_t>> users_;  // by candidate: who has had it as a source
   std::vector<int32_t> candidate_of_;        // by storage
+  std::vector<bool> activation_;  // by storage: made before the turning point, there after it unless dropped
   // The walk at work.
   std::vector<int32_t> visited_to_;  // by storage: version reached, or -1
   std::vector<bool> in_walk_;        // by op
@@ -200,8 +219,9 @@ class Mutwo {
       : graph_(graph),
         options_(options),
         uses_(uses_of(graph)),
-        candidates_(candidates_of(graph, uses_, turning_point(graph))),
-        selection_(graph, candidates_),
+        turning_point_(turning_point(graph)),
+        candidates_(candidates_of(graph, uses_, turning_point_)),
+        selection_(graph, uses_, turning_point_, candidates_),
         cost_(graph) {}
 
   Plan plan() {
@@ -269,7 +289,9 @@ class Mutwo {
 
   Trial with_picks(size_t count) {
     Recomputation made = order_with_drops(graph_, uses_, std::span(drops_).first(count),
-                                          {.share = false, .max_runs = options_.max_runs});
+                                          {.share = false,
+                                           .hold_sources_from = turning_point_,
+                                           .max_runs = options_.max_runs});
     if (!made.complete) {
       too_long_ = true;
       return {};
@@ -308,6 +330,7 @@ class Mutwo {
   const Graph& graph_;
   const PlanOptions& options_;
   Uses uses_;
+  OpId turning_point_;
   std::vector<Candidate> candidates_;
   Selection selection_;
   OrderCost cost_;

@@ -6,22 +6,23 @@
 //     search              the best of the other strategies, improved: what the rest must beat; and
 //                         a bound, what no plan can beat, in any order
 //     window_search       a relaxation whose answers are mostly plans; hundreds of ops
-//     given_order_model   the memory model to the byte, for blocks of re-runs; dozens of ops
 //
-// All of it counts its work (effort.h). What leaves here has been through verify in every build.
+// All of it counts its work (effort.h). A plan of the exact methods is taken only if verify accepts it.
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include "remat/core/bound.h"
-#include "remat/core/effort.h"
 #include "remat/core/error.h"
-#include "remat/core/linear_model.h"
-#include "remat/core/order_search.h"
+#include "remat/core/exact/bound.h"
+#include "remat/core/exact/linear_model.h"
+#include "remat/core/exact/state_search.h"
+#include "remat/core/order/context.h"
+#include "remat/core/order/repair.h"
+#include "remat/core/order/reruns.h"
+#include "remat/core/order/ruin.h"
 #include "remat/core/rewrite.h"
-#include "remat/core/state_search.h"
-#include "remat/core/strategies/given_order_model.h"
+#include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/strategies/window_search.h"
 #include "remat/core/verify.h"
@@ -33,10 +34,7 @@ using detail::concat;
 
 constexpr std::string_view kName = "optimal";
 constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
-// Beyond these the model seldom beats window_search within a minute.
-constexpr size_t kMostModelOps = 64;
-constexpr int64_t kMostTerms = 1'000'000;
-constexpr int64_t kPolishWork = 20'000'000;  // of OrderCost's units: about 50 ms
+constexpr int64_t kPolishWork = 20'000'000;  // about 50 ms
 
 bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
@@ -52,7 +50,8 @@ bool one_place_each(const Graph& graph) {
 
 class Optimal {
  public:
-  Optimal(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+  Optimal(const Graph& graph, const PlanOptions& options, Effort& effort)
+      : graph_(graph), options_(options), effort_(effort) {}
 
   Plan plan() {
     best_ = plan_keep_all(graph_, options_);
@@ -82,11 +81,11 @@ class Optimal {
   // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
     if (infeasible_) {
-      Plan lowest = plan_for_floor(graph_, options_.keep_order);
+      Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
       best_ = make_plan(graph_, "search", std::move(lowest.order), options_.budget_bytes);
       best_.floor = lowest.floor;
     } else {
-      best_ = plan_local_search(graph_, options_);
+      best_ = plan_local_search(graph_, options_, effort_);
     }
     floor_ = best_.floor;
     bound_ns_ = std::max(bound_ns_, best_.lower_bound_time_ns.value_or(0));
@@ -106,7 +105,7 @@ class Optimal {
 
   // True if it has settled the matter.
   bool search_all_states() {
-    StateSearchResult found = remat::search_all_states(graph_, options_);
+    StateSearchResult found = remat::search_all_states(graph_, options_, effort_);
     if (!found.complete) return false;
     if (!found.feasible) {
       infeasible_ = true;
@@ -129,8 +128,9 @@ class Optimal {
       note_ = concat("no plan was found that fits ", scope(), "; that there is none is not proven");
       return;
     }
-    if (!proven() && graph_.ops.size() <= kMostWindowOps) search_windows_from_here();
-    if (!proven()) solve_model();
+    if (!proven() && options_.stages.windows && graph_.ops.size() <= kMostWindowOps) {
+      search_windows_from_here();
+    }
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
     } else if (proven()) {
@@ -144,7 +144,7 @@ class Optimal {
   void search_windows_from_here() {
     const std::vector<OpId> first = first_runs(graph_, best_.order);
     const bool given = first == given_order(graph_);
-    Effort effort = effort_of(graph_, options_, kWindowShare);
+    Effort effort = effort_.part(work_share(graph_, options_, kWindowShare));
     const WindowSearchResult found =
         search_windows(graph_, given_order(graph_), options_.budget_bytes, effort, best_.time_ns);
     if (options_.keep_order) {
@@ -152,8 +152,11 @@ class Optimal {
       bound_ns_ = std::max(bound_ns_, found.least_time_ns);
     }
     propose(found);
-    settled_ = found.infeasible || attains(best_.time_ns, found.least_time_ns);
-    if (settled_) note_ = "nothing is faster in the given order: proven";
+    if (found.infeasible && !options_.keep_order) {
+      note_ = "no plan fits in the given order: proven; not proven to be the best in any order";
+    } else if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
+      note_ = "nothing is faster in the given order: proven";
+    }
     // Where another order was worth it, that order too, with what is left.
     if (!given && !proven()) {
       propose(search_windows(graph_, first, options_.budget_bytes, effort, best_.time_ns));
@@ -164,61 +167,45 @@ class Optimal {
   void propose(const WindowSearchResult& found) {
     if (!found.order.empty()) take(found.order);
     if (found.proposal.empty()) return;
-    Effort effort = effort_of(graph_, options_, kWindowShare);
-    OrderSearch search(graph_, {.budget_bytes = options_.budget_bytes,
-                                .keep_order = options_.keep_order,
-                                .seed = options_.seed,
-                                .limits = {.work = kPolishWork, .effort = &effort}});
-    OrderSearch::Found start = search.start(found.proposal);
-    if (!start.fits) search.repair(start);
-    if (!start.fits) return;
-    search.prune(start, start.order.size());
-    search.improve(start, kPolishWork, [](const OrderSearch::Found&) {});
+    Effort effort = effort_.part(kPolishWork);
+    SearchContext context(graph_, {.budget_bytes = options_.budget_bytes,
+                                   .keep_order = options_.keep_order,
+                                   .seed = options_.seed});
+    FoundOrder start = context.start(found.proposal, effort);
+    if (!Repair(context, effort).run(start)) return;
+    prune(context, start, start.order.size(), effort);
+    Ruin(context, effort).improve(start, effort.left());
     take(std::move(start.order));
-  }
-
-  // Nothing to gain where the given order is settled.
-  void solve_model() {
-    if (settled_ || graph_.ops.size() > kMostModelOps) return;
-    const GivenOrderModel model(graph_, options_.budget_bytes, kMostTerms);
-    if (model.too_large()) return;
-    const auto start = best_.feasible ? model.settings_of(best_.order) : std::nullopt;
-    Effort effort = effort_of(graph_, options_, kWindowShare);
-    const Solution solution = model.solve(start ? *start : std::vector<Setting>{}, effort);
-    if (!solution.values.empty()) take(model.order_of(solution));
-    if (solution.status == Solution::Status::optimal && best_.feasible) {
-      note_ = "the best of the plans that keep the given order, with re-runs in the graph's order";
-    }
   }
 
   const Graph& graph_;
   const PlanOptions& options_;
+  Effort& effort_;
   Plan best_;
   std::optional<Floor> floor_;
   int64_t bound_ns_ = 0;     // proven for the plans that the options allow
   bool infeasible_ = false;  // proven, likewise
-  bool settled_ = false;     // nothing better in the given order
   std::string note_;
   std::string refused_;
 };
 
 }  // namespace
 
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options) {
+StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
+                                    Effort& effort) {
   if (!one_place_each(graph)) return {};
   const bool worth_it = graph.ops.size() <= kMostlyComplete;
-  const Effort effort = effort_of(graph, options, worth_it ? kAllStatesShare : kStatesShare);
-  return search_states(graph, options.budget_bytes,
-                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order,
-                        .max_states = static_cast<size_t>(effort.left_ns() / kNsPerState)});
+  Effort own = effort.part(work_share(graph, options, worth_it ? kAllStatesShare : kStatesShare));
+  return search_states(graph, options.budget_bytes, own,
+                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order});
 }
 
-Plan plan_auto(const Graph& graph, const PlanOptions& options) {
-  return Optimal(graph, options).plan();
+Plan plan_best(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  return Optimal(graph, options, effort).plan();
 }
 
-Plan plan_optimal(const Graph& graph, const PlanOptions& options) {
-  Plan plan = Optimal(graph, options).plan();
+Plan plan_optimal(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  Plan plan = plan_best(graph, options, effort);
   plan.strategy = kName;
   return plan;
 }

@@ -4,8 +4,8 @@
 // what it reads made again from the externals, right before it, and everything is forgotten right
 // after it. A chain of n layers re-runs 1 + 2 + ... + n forward ops: quadratic, hence max_runs.
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/error.h"
-#include "remat/core/recompute.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/units.h"
 

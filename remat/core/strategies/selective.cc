@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <array>
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/error.h"
-#include "remat/core/recompute.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/units.h"
 

@@ -5,11 +5,12 @@
 #include <set>
 #include <span>
 
-#include "remat/core/bound.h"
-#include "remat/core/linear_model.h"
-#include "remat/core/operands.h"
-#include "remat/core/order_cost.h"
-#include "remat/core/window_model.h"
+#include "remat/core/analysis/operands.h"
+#include "remat/core/exact/bound.h"
+#include "remat/core/exact/linear_model.h"
+#include "remat/core/exact/window_model.h"
+#include "remat/core/order/cost.h"
+#include "remat/core/order/reruns.h"
 
 namespace remat {
 namespace {
@@ -63,9 +64,9 @@ class WindowSearch {
 
   // A bound on what re-runs take that leaves nothing to gain.
   int64_t enough_ns() const {
-    const int64_t best = result_.order.empty() ? known_time_ns_
-                                               : std::min(known_time_ns_, result_.time_ns);
-    return best - best / 50'000 - once_ns_;
+    const int64_t best =
+        result_.order.empty() ? known_time_ns_ : std::min(known_time_ns_, result_.time_ns);
+    return settling_bound_ns(best) - once_ns_;
   }
 
   // Takes the order, less what it does not need, if it fits and is the fastest so far.
@@ -81,21 +82,15 @@ class WindowSearch {
     return true;
   }
 
-  // Takes out re-runs without which the order is legal and no higher.
+  // Takes out re-runs without which the order is legal and no higher, from the end.
   void trim(std::vector<OpId>& order) {
-    std::vector<bool> again(order.size(), false), seen(graph_.ops.size(), false);
-    for (size_t i = 0; i < order.size(); ++i) {
-      again[i] = seen[index(order[i])];
-      seen[index(order[i])] = true;
-    }
+    std::vector<size_t> reruns = reruns_of(graph_, order);
+    std::reverse(reruns.begin(), reruns.end());
     const int64_t limit = std::max(budget_bytes_, cost_.evaluate(order, budget_bytes_).peak_bytes);
-    for (size_t i = order.size(); i-- > 0;) {
-      if (!again[i]) continue;
-      std::vector<OpId> without = order;
-      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+    erase_needless(order, reruns, [&](const std::vector<OpId>& without) {
       const OrderCost::Result found = cost_.evaluate(without, budget_bytes_);
-      if (found.legal && found.peak_bytes <= limit) order = std::move(without);
-    }
+      return found.legal && found.peak_bytes <= limit;
+    });
   }
 
   void choose_first_cuts() {
@@ -221,8 +216,7 @@ class WindowSearch {
 }  // namespace
 
 WindowSearchResult search_windows(const Graph& graph, std::span<const OpId> first_runs,
-                                  int64_t budget_bytes, Effort& effort,
-                                  int64_t known_time_ns) {
+                                  int64_t budget_bytes, Effort& effort, int64_t known_time_ns) {
   if (!has_solver()) {
     WindowSearchResult nothing;
     for (const Op& op : graph.ops) nothing.least_time_ns += op.time_ns;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "remat/core/effort.h"
+#include "remat/core/graph.h"
+#include "remat/core/order/cost.h"
+#include "remat/core/order/passing.h"
+
+namespace remat {
+
+// Local search over orders of ops, with the exact cost of each. An order is changed by
+//
+//     insert   make a value again right before a use, with whatever that needs on the way   repair.h
+//     erase    drop a re-run: its users take the value from where it was made before        reruns.h
+//     move     run an op earlier or later                                                  reorder.h
+//
+// and every order that comes out has been evaluated as a whole, so that nothing is estimated but
+// which changes are worth a try. anneal.h and ruin.h combine the three.
+
+// An order and what it costs.
+struct FoundOrder {
+  std::vector<OpId> order;
+  OrderCost::Result cost;
+  bool fits = false;  // into the budget
+};
+
+// splitmix64: small, fast, the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next();
+  size_t below(size_t count) { return static_cast<size_t>(next() % count); }
+  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }  // in [0, 1)
+  bool chance(double probability) { return unit() < probability; }
+
+ private:
+  uint64_t state_;
+};
+
+struct SearchSettings {
+  int64_t budget_bytes = 0;
+  bool keep_order = false;  // first runs stay in the order of the graph
+  uint64_t seed = 0;
+};
+
+// What all of them share: the graph and its cost, what is asked for, and the random numbers.
+struct SearchContext {
+  SearchContext(const Graph& graph, const SearchSettings& settings);
+
+  const Graph& graph;
+  int64_t budget_bytes;
+  bool keep_order;
+  Random random;
+  OrderCost cost;
+  Passing passing;
+  std::vector<OpId> maker;          // by value: the op that makes it; unset for a given external
+  std::vector<uint8_t> output;      // by value
+  std::vector<uint8_t> rerunnable;  // by op
+  int64_t once_ns = 0;              // the time of every op once
+  int64_t evaluations = 0;
+
+  OrderCost::Result evaluate(std::span<const OpId> order, Effort& effort);
+  // Evaluates an order as a starting point. The order must be legal.
+  FoundOrder start(std::vector<OpId> order, Effort& effort);
+};
+
+}  // namespace remat

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/order/reorder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "remat/core/order/moves.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kFarthestMove = 256;
+constexpr int64_t kEvaluationsToPrepare = 5;  // as many take as long as to prepare OrderMoves
+constexpr int64_t kWorkPerMove = 24;          // and one for each place that is passed
+// Where only a few bytes are too many, a move still changes as many as values have: the heat is never
+// that of less overflow than this part of the budget.
+constexpr double kLeastOverflow = 0.05;
+constexpr double kAnyWorse = std::numeric_limits<double>::infinity();
+constexpr double kNoZero = 1e-12;  // added to a random number before its logarithm is taken
+
+struct Move {
+  size_t from;
+  size_t to;
+};
+
+// Charged though nothing can be moved: in a chain no op can, and trying must end.
+std::optional<Move> random_move(Random& random, const OrderMoves& moves, Effort& effort) {
+  const size_t from = random.below(moves.size());
+  const bool later = (random.next() & 1) != 0;
+  const size_t farthest = moves.reach(from, later);
+  effort.spend(kWorkPerMove);
+  if (farthest == 0) return std::nullopt;
+  const size_t distance = 1 + random.below(std::min(farthest, 1 + random.below(kFarthestMove)));
+  effort.spend(static_cast<int64_t>(distance));
+  return Move{from, later ? from + distance : from - distance};
+}
+
+}  // namespace
+
+void reorder(SearchContext& context, FoundOrder& found, int64_t work, Effort& effort, double heat) {
+  if (context.keep_order || found.fits) return;
+  OrderMoves moves(context.graph, context.cost, context.passing, found.order, context.budget_bytes);
+  Effort own = effort.part(work);
+  own.spend(kEvaluationsToPrepare * OrderCost::kWorkPerOp * static_cast<int64_t>(moves.size()));
+  const double hot =
+      heat * std::max(moves.overflow(), kLeastOverflow * static_cast<double>(context.budget_bytes));
+  double least = moves.overflow();
+  bool at_least = false;  // the moves are there now, and found.order is not yet
+  while (least > 0 && !own.exhausted()) {
+    const double cooling = 1.0 - own.progress();
+    const std::optional<Move> move = random_move(context.random, moves, own);
+    if (!move) continue;
+    const double tolerance = -std::log(kNoZero + context.random.unit()) * hot * cooling * cooling;
+    if (!moves.try_move(move->from, move->to, tolerance)) continue;
+    if (moves.overflow() < least) {
+      least = moves.overflow();
+      at_least = true;
+    } else if (at_least && moves.overflow() > least) {
+      // Only now is it worth a copy: most improvements are followed by another one.
+      moves.try_move(move->to, move->from, kAnyWorse);
+      found.order = moves.order();
+      moves.try_move(move->from, move->to, kAnyWorse);
+      at_least = false;
+    }
+  }
+  found = context.start(at_least ? moves.order() : std::move(found.order), effort);
+}
+
+void flatten(SearchContext& context, FoundOrder& found, int64_t line_bytes, int64_t tries,
+             Effort& effort) {
+  OrderMoves moves(context.graph, context.cost, context.passing, found.order, line_bytes);
+  for (int64_t i = 0; i < tries && !effort.exhausted(); ++i) {
+    const std::optional<Move> move = random_move(context.random, moves, effort);
+    if (move) moves.try_move(move->from, move->to, 0, found.cost.peak_bytes);
+  }
+  found = context.start(moves.order(), effort);
+}
+
+}  // namespace remat

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "remat/core/order/context.h"
+
+namespace remat {
+
+// The re-runs of an order, and taking out those that are not needed.
+
+// Positions at which an op stands again.
+std::vector<size_t> reruns_of(const Graph& graph, std::span<const OpId> order);
+
+// The order without the positions that are marked.
+std::vector<OpId> without(std::span<const OpId> order, const std::vector<bool>& erased);
+
+// Takes out the re-runs none of whose results is used before it is made again, and those that only
+// served them: one pass from the end finds both.
+void erase_dead(const SearchContext& context, std::vector<OpId>& order, Effort& effort);
+
+// Takes out, one by one as they are listed, the re-runs without which `good(order)` still holds. Says
+// whether there were any.
+template <typename Good>
+bool erase_needless(std::vector<OpId>& order, std::span<const size_t> reruns, const Good& good) {
+  std::vector<bool> erased(order.size(), false);
+  bool any = false;
+  for (const size_t rerun : reruns) {
+    erased[rerun] = true;
+    const bool needless = good(without(order, erased));
+    erased[rerun] = needless;
+    any = any || needless;
+  }
+  if (any) order = without(order, erased);
+  return any;
+}
+
+// Erases re-runs that are not needed to fit, the most expensive first; `most` bounds the tries.
+void prune(SearchContext& context, FoundOrder& found, size_t most, Effort& effort);
+
+}  // namespace remat

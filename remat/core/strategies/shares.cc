@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/strategies/shares.h"
+
+#include <algorithm>
+
+#include "remat/core/order/cost.h"
+
+namespace remat {
+namespace {
+
+// A machine this many times slower than the counted work supposes still gives the same plan.
+constexpr double kSlowest = 4;
+constexpr double kMostWork = 4e17;  // decades
+
+}  // namespace
+
+Effort effort_of_plan(const PlanOptions& options) {
+  return options.max_moves > 0 ? Effort() : Effort(options.time_limit_seconds * kSlowest);
+}
+
+int64_t work_share(const Graph& graph, const PlanOptions& options, double share) {
+  if (options.max_moves > 0) {
+    // So much that `search`, with its share, can look at so many orders.
+    const double order_work =
+        static_cast<double>(OrderCost::kWorkPerOp) * static_cast<double>(graph.ops.size());
+    const double work = order_work * static_cast<double>(options.max_moves) * share / kSearchShare;
+    return static_cast<int64_t>(std::min(work, kMostWork));
+  }
+  return Effort::work_of_seconds(options.time_limit_seconds * share);
+}
+
+}  // namespace remat

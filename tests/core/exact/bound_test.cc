@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Proven bounds against exhaustive search, on small random graphs with every feature of the format: they
+// hold, and they say something.
+
+#include "remat/core/exact/bound.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "remat/core/effort.h"
+#include "remat/core/exact/linear_model.h"
+#include "remat/core/plan.h"
+#include "tests/testing/brute_force.h"
+#include "tests/testing/property_count.h"
+#include "tests/testing/small_case.h"
+
+namespace remat {
+namespace {
+
+constexpr double kAmpleSeconds = 60;  // not to be reached
+
+TEST(Bound, IsBelowEveryPlanOfSmallGraphs) {
+  const uint64_t graphs = testing::property_graphs(60);
+  int64_t recomputing = 0, tight = 0, above_once = 0, infeasible = 0, proven_infeasible = 0;
+  for (uint64_t seed = 0; seed < graphs; ++seed) {
+    const testing::SmallCase made = testing::small_case(seed);
+    const int64_t once_ns = keep_all_baseline(made.graph).time_ns;
+    for (const int64_t budget : made.budgets) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", budget " + std::to_string(budget));
+      const StateSearchResult best = testing::brute_force(made.graph, budget);
+      ASSERT_TRUE(best.complete);
+      Effort effort(kAmpleSeconds);
+      const auto bound = lower_bound_time_ns(made.graph, budget, effort);
+      infeasible += best.feasible ? 0 : 1;
+      if (!bound) {
+        ASSERT_FALSE(best.feasible);
+        ++proven_infeasible;
+        continue;
+      }
+      ASSERT_GE(*bound, once_ns);
+      if (!best.feasible) continue;
+      ASSERT_LE(*bound, best.time_ns);
+      if (best.time_ns == once_ns) continue;
+      ++recomputing;
+      above_once += *bound > once_ns ? 1 : 0;
+      tight += *bound == best.time_ns ? 1 : 0;
+    }
+  }
+  EXPECT_GT(recomputing, static_cast<int64_t>(graphs));
+  EXPECT_GT(above_once, recomputing / 2) << above_once << " of " << recomputing;
+  EXPECT_GT(tight, recomputing / 2) << tight << " of " << recomputing;
+  EXPECT_GT(proven_infeasible, infeasible / 2) << proven_infeasible << " of " << infeasible;
+}
+
+TEST(Bound, PeakIsBelowTheFloorOfSmallGraphs) {
+  int64_t graphs = 0, tight = 0;
+  for (uint64_t seed = 0; seed < testing::property_graphs(60); ++seed) {
+    const testing::SmallCase made = testing::small_case(seed);
+    const int64_t bound = lower_bound_peak_bytes(made.graph);
+    const int64_t most = keep_all_baseline(made.graph).peak_bytes;
+    // From far below the bound, so that a wrong one would be noticed.
+    const auto least = testing::brute_force_floor(made.graph, bound / 2, most, Freedom::any_order);
+    ASSERT_TRUE(least) << "seed " << seed;
+    ASSERT_LE(bound, *least) << "seed " << seed;
+    ++graphs;
+    tight += bound == *least ? 1 : 0;
+  }
+  EXPECT_GT(tight, graphs / 3) << tight << " of " << graphs;
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/order/passing.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "remat/core/graph_text.h"
+#include "remat/core/order/cost.h"
+#include "remat/core/order/moves.h"
+#include "tests/testing/property_count.h"
+#include "tests/testing/random_graph.h"
+#include "tests/testing/random_order.h"
+
+namespace remat {
+namespace {
+
+std::vector<OpId> in_order(const Graph& graph) {
+  std::vector<OpId> order;
+  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+  return order;
+}
+
+// How far op 0 can go in an order of three.
+size_t reach_of_first(const std::string& ops) {
+  const Graph graph = parse_graph("remat-graph 1\nexternal x 4 input\nexternal e 4 buffer\n" + ops);
+  return Passing(graph).reach(in_order(graph), 0, true);
+}
+
+TEST(Passing, StopsAtWhoeverChangesWhatIsTouched) {
+  // Readers of the same pass each other.
+  EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4\n"
+                           "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
+                           "op h forward kind=k time_ns=1 reads=b creates=c:4\n"),
+            2u);
+  // What f creates, h reads.
+  EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4\n"
+                           "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
+                           "op h forward kind=k time_ns=1 reads=a creates=c:4\n"),
+            1u);
+  // What f reads, h has an effect on.
+  EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=e creates=a:4\n"
+                           "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
+                           "op h forward kind=k time_ns=1 reads=x creates=c:4 effects=e\n"),
+            1u);
+  // What f reads, h updates.
+  EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=e creates=a:4\n"
+                           "op g forward kind=k time_ns=1 reads=x creates=b:4\n"
+                           "op h forward kind=k time_ns=1 updates=e\n"),
+            1u);
+  // Both are random; the op between is not.
+  EXPECT_EQ(reach_of_first("op f forward kind=k time_ns=1 reads=x creates=a:4 random\n"
+                           "op g forward kind=k time_ns=1 reads=x creates=b:4 once\n"
+                           "op h forward kind=k time_ns=1 reads=x creates=c:4 random\n"),
+            1u);
+}
+
+// Two ways to the same answer: OrderMoves finds the limits of all runs in one pass over an order.
+TEST(Passing, EqualsTheLimitsOfOrderMoves) {
+  int64_t free = 0, bound = 0;
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(1'000));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator);
+    const OrderCost cost(graph);
+    Passing passing(graph);
+    const std::vector<OpId> order = testing::random_order(generator, graph, 10);
+    const OrderMoves moves(graph, cost, passing, order, 0);
+    for (size_t from = 0; from < order.size(); ++from) {
+      for (const bool later : {false, true}) {
+        const size_t reach = passing.reach(order, from, later);
+        ASSERT_EQ(moves.reach(from, later), reach) << "seed " << seed << ", run " << from;
+        ++(reach > 0 ? free : bound);
+      }
+    }
+  }
+  EXPECT_GT(free, graphs);
+  EXPECT_GT(bound, graphs);
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/order/repair.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "remat/core/graph_text.h"
+#include "remat/core/rewrite.h"
+#include "remat/core/verify.h"
+#include "tests/testing/property_count.h"
+#include "tests/testing/random_graph.h"
+
+namespace remat {
+namespace {
+
+std::vector<OpId> in_order(const Graph& graph) {
+  std::vector<OpId> order;
+  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+  return order;
+}
+
+// 4 + 24 at the turn; with 20, one of a and b must be made again: 3 ns or 50.
+TEST(Repair, RecomputesTheCheapOne) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f1 forward kind=k time_ns=3 reads=x creates=a:8
+op f2 forward kind=k time_ns=50 reads=a creates=b:8
+op f3 forward kind=k time_ns=5 reads=b creates=c:8
+op b3 backward kind=k time_ns=5 reads=c,b creates=g:0
+op b1 backward kind=k time_ns=5 reads=g,a creates=h:0
+output h
+)");
+  SearchContext context(graph, {.budget_bytes = 20});
+  Effort effort;
+  FoundOrder found = context.start(in_order(graph), effort);
+  ASSERT_FALSE(found.fits);
+  EXPECT_TRUE(Repair(context, effort).run(found));
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.cost.time_ns, 68 + 3);
+
+  // f1 must not run again: then nothing helps, since b is needed as soon as c is there.
+  FoundOrder stuck = context.start(in_order(graph), effort);
+  EXPECT_FALSE(Repair(context, effort).step(stuck, {.tabu = OpId{0}}));
+  context.budget_bytes = 19;  // below what f3 needs
+  EXPECT_FALSE(Repair(context, effort).run(stuck));
+}
+
+// It says that an order fits if and only if verify does.
+TEST(Repair, IsRightOnRandomGraphs) {
+  int64_t fits = 0, stuck = 0;
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(300));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
+    std::mt19937_64 generator(seed);
+    const Graph graph = testing::random_graph(generator);
+    Effort effort;
+    SearchContext context(graph, {.seed = seed});
+    const int64_t peak = context.start(in_order(graph), effort).cost.peak_bytes;
+    context.budget_bytes = peak * 8 / 10;
+    FoundOrder found = context.start(in_order(graph), effort);
+    const double before = found.cost.overflow;
+    Effort own = effort.part(2'000'000);
+    const bool said = Repair(context, own).run(found);
+    ASSERT_EQ(said, found.fits) << "seed " << seed;
+    ASSERT_LE(found.cost.overflow, before) << "seed " << seed;
+    ASSERT_EQ(!verify(graph, rewrite(graph, found.order), context.budget_bytes), said)
+        << "seed " << seed;
+    ++(said ? fits : stuck);
+  }
+  EXPECT_GT(fits, graphs / 10);
+  EXPECT_GT(stuck, graphs / 60);
+}
+
+TEST(Repair, EndsWithItsEffort) {
+  std::mt19937_64 generator(3);
+  const Graph graph = testing::random_graph(generator);
+  SearchContext context(graph, {.budget_bytes = 1});
+  Effort effort;
+  FoundOrder found = context.start(in_order(graph), effort);
+  Effort none = effort.part(0);
+  EXPECT_FALSE(Repair(context, none).run(found));
+  EXPECT_EQ(none.spent(), 0);
+  EXPECT_EQ(found.order, in_order(graph));
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/order/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "remat/core/graph_text.h"
+
+namespace remat {
+namespace {
+
+// f g f h: a is made at 0 and 2, and used at 1 and 3.
+TEST(OrderTimeline, KnowsWhereAValueIsMadeAndUsed) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f forward kind=k time_ns=1 reads=x creates=a:8
+op g forward kind=k time_ns=1 reads=a creates=b:8
+op h forward kind=k time_ns=1 reads=a creates=c:8
+output b
+output c
+)");
+  const OrderCost cost(graph);
+  const OrderCost::ValueIndex a = cost.creates(OpId{0})[0];
+  OrderTimeline timeline;
+  timeline.build(cost, std::vector<OpId>{OpId{0}, OpId{1}, OpId{0}, OpId{2}});
+  const auto events = timeline.events(a);
+  ASSERT_EQ(events.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(events[i].position, static_cast<int32_t>(i));
+    EXPECT_EQ(events[i].makes, i % 2 == 0);
+  }
+  EXPECT_EQ(timeline.next(a, 1)->position, 1);
+  EXPECT_EQ(timeline.next(a, 4), events.end());
+  EXPECT_FALSE(timeline.alive(a, 0));
+  EXPECT_TRUE(timeline.alive(a, 1));
+  EXPECT_FALSE(timeline.alive(a, 2));  // it is made anew before it is used
+  EXPECT_TRUE(timeline.alive(a, 3));
+}
+
+TEST(OrderTimeline, TakesAnUpdateForAUseAndAMake) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f forward kind=k time_ns=1 reads=x creates=a:8
+op g forward kind=k time_ns=1 updates=a
+output a
+)");
+  const OrderCost cost(graph);
+  const OrderCost::Update update = cost.updates(OpId{1})[0];
+  OrderTimeline timeline;
+  timeline.build(cost, std::vector<OpId>{OpId{0}, OpId{1}});
+  EXPECT_TRUE(timeline.alive(update.before, 1));
+  ASSERT_EQ(timeline.events(update.after).size(), 1u);
+  EXPECT_TRUE(timeline.events(update.after)[0].makes);
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/core/strategies/packable.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "remat/core/place.h"
+#include "remat/core/rewrite.h"
+#include "tests/testing/plan_fault.h"
+#include "tests/testing/property_count.h"
+#include "tests/testing/random_graph.h"
+
+namespace remat {
+namespace {
+
+std::vector<OpId> sorted(std::vector<OpId> order) {
+  std::ranges::sort(order);
+  return order;
+}
+
+Graph graph_of(uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  return testing::random_graph(generator, {.forward_ops = 40});
+}
+
+PlanOptions options_for(const Graph& graph) {
+  const int64_t most = keep_all_baseline(graph).peak_bytes;
+  return {.budget_bytes = (floor(graph).bytes + most) / 2, .strategy = "mutwo"};
+}
+
+TEST(Packable, AnotherOrderOfTheSameRunsIsNoHigherAndOftenPacksWithoutWaste) {
+  int wasteful = 0, mended = 0;
+  const uint64_t graphs = testing::property_graphs(60);
+  for (uint64_t seed = 0; seed < graphs; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = graph_of(seed);
+    const PlanOptions options = options_for(graph);
+    const Plan before = plan(graph, options);
+    if (!before.feasible) continue;
+    Plan after = before;
+    Effort effort;
+    make_packable(graph, options, effort, after);
+
+    EXPECT_EQ(sorted(after.order), sorted(before.order));
+    EXPECT_EQ(testing::plan_fault(graph, after, before.peak_bytes), "");
+    EXPECT_EQ(after.time_ns, before.time_ns);
+    if (after.placement) {
+      EXPECT_EQ(after.placement->arena_bytes, after.placement->max_live_bytes);
+    }
+
+    const Placement first =
+        place(graph, rewrite(graph, before.order), {.max_search_nodes = 150'000});
+    if (first.arena_bytes == first.max_live_bytes) continue;
+    ++wasteful;
+    mended += after.placement ? 1 : 0;
+  }
+  RecordProperty("wasteful", wasteful);
+  RecordProperty("mended", mended);
+  EXPECT_GE(wasteful, static_cast<int>(graphs / 20));
+  EXPECT_GE(mended, wasteful / 2);
+}
+
+TEST(Packable, WhatIsEnoughForTheBudgetIsEnoughForPlacedPlans) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(20); ++seed) {
+    const Graph graph = graph_of(seed);
+    PlanOptions options = options_for(graph);
+    Plan made = plan(graph, options);
+    options.placed = true;
+    options.budget_bytes = 2 * made.peak_bytes;
+    const std::vector<OpId> order = made.order;
+    made.feasible = true;
+    Effort effort;
+    make_packable(graph, options, effort, made);
+    EXPECT_EQ(made.order, order);
+    EXPECT_EQ(testing::plan_fault(graph, made, options.budget_bytes), "");
+    ASSERT_TRUE(made.placement);
+    const Schedule schedule = rewrite(graph, made.order);
+    EXPECT_FALSE(verify(graph, schedule, options.budget_bytes));
+    EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
+    EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, options.budget_bytes);
+  }
+}
+
+// What plan() returns went through make_packable: it is what has to pass verify, at every budget.
+TEST(Packable, PlansOfASearchPassVerifyWithTheirAddresses) {
+  int placed = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = graph_of(seed);
+    const int64_t least = floor(graph).bytes, most = keep_all_baseline(graph).peak_bytes;
+    for (const int64_t budget_bytes : {least, (least + most) / 2, most}) {
+      for (const bool with_addresses : {false, true}) {
+        const Plan made = plan(graph, {.budget_bytes = budget_bytes,
+                                       .strategy = "search",
+                                       .placed = with_addresses,
+                                       .time_limit_seconds = 0.2});
+        const Schedule schedule = rewrite(graph, made.order);
+        const auto violation = verify(graph, schedule, made.feasible ? budget_bytes : kNoBudget);
+        EXPECT_FALSE(violation) << violation->reason;
+        EXPECT_EQ(simulate_peak(graph, schedule).bytes, made.peak_bytes);
+        if (!made.placement) continue;
+        ++placed;
+        EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
+        if (with_addresses) {
+          EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, budget_bytes);
+        }
+      }
+    }
+  }
+  EXPECT_GT(placed, 12);
+}
+
+TEST(Packable, LeavesAloneWhatMustBeKeptOrDoesNotFit) {
+  const Graph graph = graph_of(1);
+  PlanOptions options = options_for(graph);
+  const Plan before = plan(graph, options);
+  Plan made = before;
+  made.feasible = false;
+  Effort effort;
+  make_packable(graph, options, effort, made);
+  EXPECT_EQ(made.order, before.order);
+  EXPECT_FALSE(made.placement);
+  options.keep_order = true;
+  made.feasible = true;
+  make_packable(graph, options, effort, made);
+  EXPECT_EQ(made.order, before.order);
+  EXPECT_FALSE(made.placement);
+}
+
+}  // namespace
+}  // namespace remat
