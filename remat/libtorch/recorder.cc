@@ -140,12 +140,17 @@ void Recorder::meet_external(StorageNumber number, const at::Tensor& tensor) {
   const bool gradient = std::ranges::find(gradients_, impl) != gradients_.end();
   const char* kind = "constant";
   storage.role = Role::buffer;
+  if (known_ != nullptr && index(number) < known_->storages.size() &&
+      known_->storages[index(number)].external) {
+    storage.role = known_->storages[index(number)].role;
+    storage.name = known_->storages[index(number)].name;
+    storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
+    return;
+  }
   if (parameter) {
     kind = "param";
     storage.role = Role::param;
-    if (tensor.grad().defined() && tensor.grad().has_storage()) {
-      gradients_.push_back(tensor.grad().storage().unsafeGetStorageImpl());
-    }
+    note_parameter(tensor);
   } else if (gradient) {
     kind = "grad";
     storage.role = Role::gradient;
@@ -155,6 +160,12 @@ void Recorder::meet_external(StorageNumber number, const at::Tensor& tensor) {
   }
   storage.name = concat(kind, static_cast<int32_t>(number));
   storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
+}
+
+void Recorder::note_parameter(const at::Tensor& parameter) {
+  if (parameter.grad().defined() && parameter.grad().has_storage()) {
+    gradients_.push_back(parameter.grad().storage().unsafeGetStorageImpl());
+  }
 }
 
 StorageNumber Recorder::storage_of(const at::Tensor& tensor) {

@@ -45,6 +45,10 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   void repeat(const SeenOp& known, torch::jit::Stack& stack) {
     record(known.op, known.keys, stack, &known);
   }
+  // What another trace knows of the storages that will be met, by number.
+  void expect(const Trace* known) { known_ = known; }
+  // A parameter, whose gradient may be met.
+  void note_parameter(const at::Tensor& parameter);
   // Marks that the host may have touched a storage since an op did last.
   void host_accessed(StorageNumber number);
   // A pointer to the bytes of a storage is handed out, between two ops.
@@ -119,6 +123,7 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   void swap_contents();
 
   RecorderOptions options_;
+  const Trace* known_ = nullptr;
   Phase phase_ = Phase::forward;
   bool seen_backward_ = false;
   bool kept_ = false;

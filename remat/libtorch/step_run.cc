@@ -799,7 +799,14 @@ void StepRun::diverge(const std::string& why) {
   }
   release();
   begin_recording();
+  recorder_->expect(&variant_->trace);
   repeat_prefix(position_);
+  recorder_->expect(nullptr);
+  for (const auto& weak : parameters_) {
+    if (const auto impl = weak.lock()) {
+      recorder_->note_parameter(at::Tensor(impl));
+    }
+  }
   if (moved) {
     const std::lock_guard lock(generator.mutex());
     now.restore(generator);

@@ -38,8 +38,8 @@ struct ProgramCase {
   std::string name = {};
   // Called with a seeded generator: makes the same program each time.
   std::function<Program()> make = {};
-  // Steps that may run without a plan: the first of each course. A first update differs from later
-  // ones where it makes state or finds no gradients.
+  // Steps that may run without a plan: the first of each course, or the first two, since what is
+  // done once may never come back. The first update is a course of its own where it makes state.
   int64_t most_plain_steps = 2;
   // Not empty: the step must be refused with a remat::Error whose message has this word, before it
   // could do anything that the plain loop does not.

@@ -276,7 +276,7 @@ std::vector<ProgramCase> autograd_programs() {
       {"GradientPenaltyByDoubleBackward", gradient_penalty_by_double_backward},
       {"InterpolatedGradientPenalty", interpolated_gradient_penalty},
       {"BackwardWithCreateGraph", backward_with_create_graph},
-      {"LearningToLearn", learning_to_learn},
+      {"LearningToLearn", learning_to_learn, 3},
       {"AdversarialExamples", adversarial_examples, 3},
       {"RetainedGraphUsedTwice", retained_graph_used_twice},
       {"TiedWeights", tied_weights},

@@ -245,7 +245,7 @@ Program functional_collective_on_the_loss() {
 }
 
 ProgramCase failing_case(const std::string& name, const std::function<Program()>& make) {
-  return {.name = name, .make = make, .most_plain_steps = 12, .throws = true};
+  return {.name = name, .make = make, .most_plain_steps = 4, .throws = true};
 }
 
 }  // namespace

@@ -341,7 +341,7 @@ std::vector<ProgramCase> host_read_programs() {
       {"LossItemLogged", loss_item_logged},
       {"LossReadBetweenForwardAndBackward", loss_read_between_forward_and_backward},
       {"ActivationReadThroughAnAccessor", activation_read_through_an_accessor},
-      {"GradientReadAfterBackward", gradient_read_after_backward},
+      {"GradientReadAfterBackward", gradient_read_after_backward, 7},
       {"ActivationWrittenThroughAPointer", activation_written_through_a_pointer},
       {"WeightChangedThroughItsPointer", weight_changed_through_its_pointer},
       {"EqualDecides", equal_decides, 4},
@@ -354,7 +354,7 @@ std::vector<ProgramCase> host_read_programs() {
       {"BatchReadIntoAHistogram", batch_read_into_a_histogram},
       {"ActivationPrinted", activation_printed, 7},  // its ops depend on the numbers
       {"SequenceCutAtItsLongest", sequence_cut_at_its_longest, 4},
-      {"PackedSequencesWithAnLstm", packed_sequences_with_an_lstm, 4},
+      {"PackedSequencesWithAnLstm", packed_sequences_with_an_lstm, 6},
       {"CtcLoss", ctc_loss, 4},
       {"TransformerEncoderLayer", transformer_encoder_layer},
   };

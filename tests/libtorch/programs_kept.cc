@@ -352,7 +352,7 @@ std::vector<ProgramCase> kept_programs() {
       {"MovingAverageThatIsReplaced", moving_average_that_is_replaced},
       {"BufferInitialisedFromTheFirstBatch", buffer_initialised_from_the_first_batch},
       {"HeldTensorMadeInTheFirstStep", held_tensor_made_in_the_first_step},
-      {"QueueOfEarlierFeatures", queue_of_earlier_features, 4},
+      {"QueueOfEarlierFeatures", queue_of_earlier_features, 5},
       {"HiddenStateCarriedOn", hidden_state_carried_on},
       {"ResultsBecomeTheNextBatch", results_become_the_next_batch},
       {"BackwardOutsideOfTheStep", backward_outside_of_the_step},
@@ -361,10 +361,10 @@ std::vector<ProgramCase> kept_programs() {
       {"ParametersFrozenAndUnfrozen", parameters_frozen_and_unfrozen, 5},
       {"ParameterReplacedBySetData", parameter_replaced_by_set_data, 4},
       {"ParametersChangedBetweenSteps", parameters_changed_between_steps},
-      {"BuffersResizedBetweenSteps", buffers_resized_between_steps, 4},
+      {"BuffersResizedBetweenSteps", buffers_resized_between_steps, 5},
       {"ListThatGrowsBetweenSteps", list_that_grows_between_steps, 7},
       {"GradientSetByHand", gradient_set_by_hand},
-      {"GradientSetByHandBetweenSteps", gradient_set_by_hand_between_steps, 4},
+      {"GradientSetByHandBetweenSteps", gradient_set_by_hand_between_steps, 5},
       {"NoiseOnTheWeights", noise_on_the_weights},
   };
 }

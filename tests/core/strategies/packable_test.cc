@@ -10,6 +10,9 @@
 
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/simulate.h"
+#include "remat/core/verify.h"
+#include "tests/testing/check_placement.h"
 #include "tests/testing/plan_fault.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
