@@ -81,9 +81,6 @@ TEST(Packable, WhatIsEnoughForTheBudgetIsEnoughForPlacedPlans) {
     EXPECT_EQ(made.order, order);
     EXPECT_EQ(testing::plan_fault(graph, made, options.budget_bytes), "");
     ASSERT_TRUE(made.placement);
-    const Schedule schedule = rewrite(graph, made.order);
-    EXPECT_FALSE(verify(graph, schedule, options.budget_bytes));
-    EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
     EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, options.budget_bytes);
   }
 }
@@ -101,13 +98,13 @@ TEST(Packable, PlansOfASearchPassVerifyWithTheirAddresses) {
                                        .strategy = "search",
                                        .placed = with_addresses,
                                        .time_limit_seconds = 0.2});
-        const Schedule schedule = rewrite(graph, made.order);
-        const auto violation = verify(graph, schedule, made.feasible ? budget_bytes : kNoBudget);
-        EXPECT_FALSE(violation) << violation->reason;
-        EXPECT_EQ(simulate_peak(graph, schedule).bytes, made.peak_bytes);
+        // The live bytes may fit where no arena does: then a placed plan is not feasible.
+        const bool no_arena = with_addresses && !made.feasible;
+        EXPECT_EQ(no_arena ? testing::plan_fault(graph, made.order, made.peak_bytes)
+                           : testing::plan_fault(graph, made, budget_bytes),
+                  "");
         if (!made.placement) continue;
         ++placed;
-        EXPECT_EQ(testing::placement_fault(graph, schedule, *made.placement), "");
         if (with_addresses) {
           EXPECT_LE(graph.external_bytes() + made.placement->arena_bytes, budget_bytes);
         }
