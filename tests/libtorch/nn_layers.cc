@@ -41,7 +41,7 @@ ProgramCase upsample(const std::string& name, const Sizes& sizes, Mode mode) {
 }  // namespace
 
 std::vector<ProgramCase> activation_modules() {
-  const Sizes sizes = {4, 6};
+  const Sizes sizes = {32, 24};
   return {
       layer("ELU", sizes, [] { return nn::ELU(); }),
       layer("SELU", sizes, [] { return nn::SELU(); }),
@@ -52,8 +52,8 @@ std::vector<ProgramCase> activation_modules() {
       layer("Softmax", sizes, [] { return nn::Softmax(1); }),
       layer("Softmin", sizes, [] { return nn::Softmin(1); }),
       layer("LogSoftmax", sizes, [] { return nn::LogSoftmax(1); }),
-      layer("Softmax2d", {2, 3, 4, 4}, [] { return nn::Softmax2d(); }),
-      layer("PReLU", sizes, [] { return nn::PReLU(nn::PReLUOptions().num_parameters(6)); }),
+      layer("Softmax2d", {4, 3, 12, 12}, [] { return nn::Softmax2d(); }),
+      layer("PReLU", sizes, [] { return nn::PReLU(nn::PReLUOptions().num_parameters(24)); }),
       layer("ReLU", sizes, [] { return nn::ReLU(); }),
       layer("ReLUInPlace", sizes, [] { return nn::ReLU(nn::ReLUOptions(true)); }),
       layer("ReLU6", sizes, [] { return nn::ReLU6(); }),
@@ -75,27 +75,27 @@ std::vector<ProgramCase> activation_modules() {
       layer("Dropout", sizes, [] { return nn::Dropout(0.3); }),
       layer("DropoutInPlace", sizes,
             [] { return nn::Dropout(nn::DropoutOptions(0.3).inplace(true)); }),
-      layer("Dropout2d", {2, 3, 4, 4}, [] { return nn::Dropout2d(0.3); }),
-      layer("Dropout3d", {2, 3, 2, 4, 4}, [] { return nn::Dropout3d(0.3); }),
+      layer("Dropout2d", {4, 3, 12, 12}, [] { return nn::Dropout2d(0.3); }),
+      layer("Dropout3d", {4, 3, 4, 6, 6}, [] { return nn::Dropout3d(0.3); }),
       layer("AlphaDropout", sizes, [] { return nn::AlphaDropout(0.3); }),
-      layer("FeatureAlphaDropout", {2, 3, 4, 4}, [] { return nn::FeatureAlphaDropout(0.3); }),
+      layer("FeatureAlphaDropout", {4, 3, 12, 12}, [] { return nn::FeatureAlphaDropout(0.3); }),
   };
 }
 
 std::vector<ProgramCase> layer_modules() {
-  const Sizes one = {2, 4, 8}, two = {2, 4, 8, 8}, three = {2, 4, 4, 4, 4};
+  const Sizes one = {4, 4, 32}, two = {2, 4, 16, 16}, three = {2, 4, 8, 8, 8};
   return {
-      layer("Linear", {5, 4}, [] { return nn::Linear(4, 3); }),
-      layer("Identity", {5, 4}, [] { return nn::Identity(); }),
+      layer("Linear", {32, 16}, [] { return nn::Linear(16, 24); }),
+      layer("Identity", {32, 16}, [] { return nn::Identity(); }),
       layer("Flatten", two, [] { return nn::Flatten(); }),
-      layer("Unflatten", {2, 12}, [] { return nn::Unflatten(nn::UnflattenOptions(1, {3, 4})); }),
+      layer("Unflatten", {64, 12}, [] { return nn::Unflatten(nn::UnflattenOptions(1, {3, 4})); }),
       module_case(
-          "Bilinear", [] { return nn::Bilinear(4, 3, 5); },
-          [] { return Batch{torch::randn({6, 4}), torch::randn({6, 3})}; },
+          "Bilinear", [] { return nn::Bilinear(4, 3, 16); },
+          [] { return Batch{torch::randn({64, 4}), torch::randn({64, 3})}; },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1]);
           }),
-      layer("Sequential", {5, 4},
+      layer("Sequential", {64, 4},
             [] { return nn::Sequential(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 2)); }),
       layer("Conv1d", one, [] { return nn::Conv1d(nn::Conv1dOptions(4, 6, 3).dilation(2)); }),
       layer("Conv2d", two, [] { return nn::Conv2d(nn::Conv2dOptions(4, 6, 3).groups(2)); }),
@@ -113,7 +113,7 @@ std::vector<ProgramCase> layer_modules() {
             [] { return nn::ConvTranspose3d(nn::ConvTranspose3dOptions(4, 2, 3)); }),
       layer("PixelShuffle", two, [] { return nn::PixelShuffle(2); }),
       layer("PixelUnshuffle", two, [] { return nn::PixelUnshuffle(2); }),
-      layer("Fold", {2, 12, 9}, [] { return nn::Fold(nn::FoldOptions({4, 4}, {2, 2})); }),
+      layer("Fold", {4, 12, 49}, [] { return nn::Fold(nn::FoldOptions({8, 8}, {2, 2})); }),
       layer("Unfold", two, [] { return nn::Unfold(nn::UnfoldOptions({2, 2})); }),
       layer("BatchNorm1d", one, [] { return nn::BatchNorm1d(4); }),
       layer("BatchNorm2d", two, [] { return nn::BatchNorm2d(4); }),
@@ -127,7 +127,7 @@ std::vector<ProgramCase> layer_modules() {
                   nn::InstanceNorm2dOptions(4).affine(true).track_running_stats(true));
             }),
       layer("InstanceNorm3d", three, [] { return nn::InstanceNorm3d(4); }),
-      layer("LayerNorm", {5, 4}, [] { return nn::LayerNorm(nn::LayerNormOptions({4})); }),
+      layer("LayerNorm", {32, 16}, [] { return nn::LayerNorm(nn::LayerNormOptions({16})); }),
       layer("LocalResponseNorm", two, [] { return nn::LocalResponseNorm(2); }),
       layer("GroupNorm", two, [] { return nn::GroupNorm(2, 4); }),
       layer("AvgPool1d", one, [] { return nn::AvgPool1d(2); }),
@@ -156,8 +156,8 @@ std::vector<ProgramCase> layer_modules() {
             }),
       layer("FractionalMaxPool3d", three,
             [] {
-              return nn::FractionalMaxPool3d(
-                  nn::FractionalMaxPool3dOptions(1).output_size(torch::ExpandingArray<3>({2, 2, 2})));
+              return nn::FractionalMaxPool3d(nn::FractionalMaxPool3dOptions(2).output_size(
+                  torch::ExpandingArray<3>({5, 4, 3})));
             }),
       layer("LPPool1d", one, [] { return nn::LPPool1d(nn::LPPool1dOptions(2, 3)); }),
       layer("LPPool2d", two, [] { return nn::LPPool2d(nn::LPPool2dOptions(2, {3, 2})); }),
@@ -183,21 +183,21 @@ std::vector<ProgramCase> layer_modules() {
       upsample("UpsampleTrilinear", three, torch::kTrilinear),
       module_case(
           "GridSample", [] { return nn::Linear(4, 6); },
-          [] { return Batch{torch::randn({2, 4}), torch::randn({2, 3, 5, 5})}; },
+          [] { return Batch{torch::randn({2, 4}), torch::randn({2, 3, 16, 16})}; },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             const Tensor grid =
-                F::affine_grid(impl.forward(input).view({2, 2, 3}), {2, 3, 4, 4}, false);
+                F::affine_grid(impl.forward(input).view({2, 2, 3}), {2, 3, 12, 12}, false);
             return F::grid_sample(batch[1], grid, F::GridSampleFuncOptions().align_corners(false));
           }),
       module_case(
           "CosineSimilarity", [] { return nn::CosineSimilarity(); },
-          [] { return Batch{torch::randn({5, 4}), torch::randn({5, 4})}; },
+          [] { return Batch{torch::randn({64, 16}), torch::randn({64, 16})}; },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1]);
           }),
       module_case(
           "PairwiseDistance", [] { return nn::PairwiseDistance(); },
-          [] { return Batch{torch::randn({5, 4}), torch::randn({5, 4})}; },
+          [] { return Batch{torch::randn({64, 16}), torch::randn({64, 16})}; },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1]);
           }),

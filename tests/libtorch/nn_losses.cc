@@ -7,7 +7,7 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kRows = 6, kClasses = 4;
+constexpr int64_t kRows = 48, kClasses = 8;
 
 using Target = std::function<Tensor()>;
 
@@ -18,7 +18,9 @@ Tensor one_or_minus_one() { return torch::randint(2, {kRows, kClasses}).mul(2).s
 Tensor sign_of_each_row() { return torch::randint(2, {kRows}).mul(2).sub(1); }
 Tensor class_of_each_row() { return torch::randint(kClasses, {kRows}, at::kLong); }
 Tensor classes_of_each_row() {
-  return torch::tensor({{1, 0, -1, 0}, {2, -1, 0, 0}, {0, 1, 2, -1}}).repeat({2, 1});
+  const Tensor labels = torch::randint(kClasses, {kRows, kClasses}, at::kLong);
+  labels.select(1, 3).fill_(-1);  // nothing counts from here on
+  return labels;
 }
 
 // A loss of rows of numbers against a target.
@@ -109,7 +111,7 @@ std::vector<ProgramCase> loss_modules() {
           "CrossEntropyLossSmoothed",
           [] {
             return nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().label_smoothing(0.1).weight(
-                torch::tensor({1.0, 2.0, 0.5, 1.0}).to(at::kFloat)));
+                torch::linspace(0.5, 2, kClasses)));
           },
           class_of_each_row),
       loss(
@@ -129,9 +131,9 @@ std::vector<ProgramCase> loss_modules() {
       module_case(
           "CTCLoss", [] { return nn::CTCLoss(); },
           [] {
-            return Batch{torch::randn({8, 3, kClasses}),
-                         torch::randint(1, kClasses, {3, 3}, at::kLong), torch::tensor({8, 7, 6}),
-                         torch::tensor({3, 2, 1})};
+            return Batch{torch::randn({24, 3, kClasses}),
+                         torch::randint(1, kClasses, {3, 3}, at::kLong),
+                         torch::tensor({24, 20, 16}), torch::tensor({3, 2, 1})};
           },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input.log_softmax(2), batch[1], batch[2], batch[3]);
@@ -144,8 +146,8 @@ std::vector<ProgramCase> loss_modules() {
                 nn::AdaptiveLogSoftmaxWithLossOptions(8, 10, {3, 6}).div_value(2.0));
           },
           [] {
-            return Batch{torch::randn({5, 8}),
-                         torch::tensor({1, 4, 8, 0, 5}).index({torch::randperm(5)})};
+            return Batch{torch::randn({40, 8}),
+                         torch::tensor({1, 4, 8, 0, 5}).repeat({8}).index({torch::randperm(40)})};
           },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1]).output;

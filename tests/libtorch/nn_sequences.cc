@@ -7,7 +7,7 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kLength = 5, kRows = 3, kWidth = 8;
+constexpr int64_t kLength = 10, kRows = 4, kWidth = 16;
 
 std::function<Batch()> sequences() {
   return [] { return Batch{torch::randn({kLength, kRows, kWidth})}; };
@@ -15,18 +15,18 @@ std::function<Batch()> sequences() {
 
 std::function<Batch()> two_sequences() {
   return [] {
-    return Batch{torch::randn({kLength, kRows, kWidth}), torch::randn({4, kRows, kWidth})};
+    return Batch{torch::randn({kLength, kRows, kWidth}), torch::randn({8, kRows, kWidth})};
   };
 }
 
 Batch indices_and_offsets() {
-  return {torch::randint(10, {7}, at::kLong), torch::tensor({0, 3, 5})};
+  return {torch::randint(10, {64}, at::kLong), torch::arange(0, 64, 4)};
 }
 
 template <typename Mode>
 ProgramCase embedding_bag(const std::string& name, Mode mode) {
   return module_case(
-      name, [=] { return nn::EmbeddingBag(nn::EmbeddingBagOptions(10, 4).mode(mode)); },
+      name, [=] { return nn::EmbeddingBag(nn::EmbeddingBagOptions(10, 16).mode(mode)); },
       indices_and_offsets,
       [](auto& impl, const Tensor& input, const Batch& batch) {
         return impl.forward(input, batch[1]);
@@ -38,7 +38,7 @@ template <typename Make>
 ProgramCase packed(const std::string& name, Make make) {
   ProgramCase made = module_case(
       name, make,
-      [] { return Batch{torch::randn({kLength, kRows, kWidth}), torch::tensor({2, 5, 4})}; },
+      [] { return Batch{torch::randn({kLength, kRows, kWidth}), torch::tensor({2, 10, 7, 4})}; },
       [](auto& impl, const Tensor& input, const Batch& batch) {
         namespace rnn = torch::nn::utils::rnn;
         const rnn::PackedSequence all = rnn::pack_padded_sequence(
@@ -56,21 +56,21 @@ Tensor causal_mask(int64_t length) {
 }  // namespace
 
 std::vector<ProgramCase> sequence_modules() {
-  const Sizes sequence = {kLength, kRows, kWidth}, rows = {kRows, kWidth};
+  const Sizes sequence = {kLength, kRows, kWidth}, rows = {32, kWidth};
   return {
       module_case(
-          "Embedding", [] { return nn::Embedding(nn::EmbeddingOptions(10, 4).padding_idx(2)); },
-          [] { return Batch{torch::randint(10, {3, 4}, at::kLong)}; },
+          "Embedding", [] { return nn::Embedding(nn::EmbeddingOptions(10, 16).padding_idx(2)); },
+          [] { return Batch{torch::randint(10, {8, 16}, at::kLong)}; },
           [](auto& impl, const Tensor& input, const Batch&) { return impl.forward(input); }),
       module_case(
           "EmbeddingWithLargestNorm",
-          [] { return nn::Embedding(nn::EmbeddingOptions(10, 4).max_norm(1.0)); },
-          [] { return Batch{torch::randint(10, {3, 4}, at::kLong)}; },
+          [] { return nn::Embedding(nn::EmbeddingOptions(10, 16).max_norm(1.0)); },
+          [] { return Batch{torch::randint(10, {8, 16}, at::kLong)}; },
           [](auto& impl, const Tensor& input, const Batch&) { return impl.forward(input); }),
       module_case(
           "EmbeddingScaledByFrequency",
-          [] { return nn::Embedding(nn::EmbeddingOptions(10, 4).scale_grad_by_freq(true)); },
-          [] { return Batch{torch::randint(10, {3, 4}, at::kLong)}; },
+          [] { return nn::Embedding(nn::EmbeddingOptions(10, 16).scale_grad_by_freq(true)); },
+          [] { return Batch{torch::randint(10, {8, 16}, at::kLong)}; },
           [](auto& impl, const Tensor& input, const Batch&) { return impl.forward(input); }),
       embedding_bag("EmbeddingBagOfSums", torch::kSum),
       embedding_bag("EmbeddingBagOfMeans", torch::kMean),

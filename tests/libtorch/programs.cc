@@ -241,9 +241,6 @@ std::optional<StepReport> report_of(const Step& step) {
   }
 }
 
-// What 64-byte boundaries cost among tensors this small.
-constexpr int64_t kAddressBytes = 512;
-
 struct StepRun {
   Trace trace;
   std::optional<StepReport> last;
@@ -264,7 +261,7 @@ StepRun run_step(const ProgramCase& program, int64_t budget_bytes, bool keep_res
     result.last = report_of(*step);
     if (result.last && result.last->floor_bytes > 0) {
       const int64_t halfway = (result.last->floor_bytes + result.last->keep_all_peak_bytes) / 2;
-      result.halfway_bytes = std::max(result.halfway_bytes, halfway + kAddressBytes);
+      result.halfway_bytes = std::max(result.halfway_bytes, halfway);
     }
   });
   return result;

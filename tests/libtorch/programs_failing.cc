@@ -151,6 +151,26 @@ Program lazily_conjugated_tensors() {
   });
 }
 
+// Its function resizes a tensor that it has made.
+Program tensor_resized_inside() {
+  const nn::CrossMapLRN2d norm(3);
+  const Tensor scale = torch::ones({4, 1, 1}).requires_grad_();
+  const auto optimizer = std::make_shared<torch::optim::SGD>(std::vector<Tensor>{scale}, 0.1);
+  Program program = {.optimizers = {optimizer}};
+  *program.kept = {scale};
+  for (int64_t i = 0; i < 6; ++i) {
+    program.batches.push_back({torch::randn({2, 4, 8, 8})});
+  }
+  program.step = [norm = norm.ptr(), optimizer, scale](const Batch& batch) {
+    optimizer->zero_grad();
+    const Tensor loss = norm->forward(batch[0] * scale).square().mean();
+    loss.backward();
+    optimizer->step();
+    return Batch{loss};
+  };
+  return program;
+}
+
 Program another_thread_makes_tensors() {
   const Classifier classifier;
   return with_loss(classifier, [classifier](const Batch& batch) {
@@ -268,6 +288,7 @@ std::vector<ProgramCase> refused_programs() {
       {.name = "LazilyConjugatedTensors",
        .make = lazily_conjugated_tensors,
        .refusal = "conjugated"},
+      {.name = "TensorResizedInside", .make = tensor_resized_inside, .refusal = "resize_as_"},
       {.name = "AnotherThreadMakesTensors",
        .make = another_thread_makes_tensors,
        .refusal = "thread"},

@@ -77,14 +77,16 @@ Program activation_read_through_an_accessor() {
 Program gradient_read_after_backward() {
   const Classifier classifier;
   Program program = classifier.program();
+  program.batches = make_batches(10);
   program.step = [=, log = program.log](const Batch& batch) {
     classifier.optimizer->zero_grad();
     const Tensor loss = classifier.loss(batch);
     loss.backward();
     for (const Tensor& parameter : classifier.net->parameters()) {
       log->push_back(parameter.grad().abs().max().item<double>());
-      log->push_back(parameter.grad().const_data_ptr<float>()[0]);
     }
+    log->push_back(classifier.net->parameters()[0].grad().const_data_ptr<float>()[0]);
+    log->push_back(classifier.net->parameters()[4].grad().accessor<float, 2>()[1][2]);
     classifier.optimizer->step();
     log->push_back(classifier.net->parameters()[0].const_data_ptr<float>()[0]);
     return Batch{loss};
@@ -274,7 +276,7 @@ Program packed_sequences_with_an_lstm() {
   const nn::LSTM lstm(nn::LSTMOptions(4, 8).num_layers(2).batch_first(true));
   const auto optimizer = std::make_shared<torch::optim::SGD>(lstm->parameters(), 0.1);
   Program program = {.modules = {lstm.ptr()}, .optimizers = {optimizer}};
-  for (size_t i = 0; i < 9; ++i) {
+  for (size_t i = 0; i < 12; ++i) {
     program.batches.push_back(
         {torch::randn({3, 7, 4}), i % 2 == 0 ? lengths({7, 2, 4}) : lengths({1, 6, 6})});
   }
@@ -295,12 +297,12 @@ Program packed_sequences_with_an_lstm() {
 }
 
 Program ctc_loss() {
-  const nn::Linear layer(5, 6);
+  const nn::Linear layer(5, 12);
   const auto optimizer = std::make_shared<torch::optim::SGD>(layer->parameters(), 0.1);
   Program program = {.modules = {layer.ptr()}, .optimizers = {optimizer}};
   for (int64_t i = 0; i < 8; ++i) {
-    program.batches.push_back({torch::randn({10, 3, 5}), torch::randint(1, 6, {3, 4}, at::kLong),
-                               lengths({10, 9 - i % 2, 8}), lengths({4, 3, 1 + i % 2})});
+    program.batches.push_back({torch::randn({24, 3, 5}), torch::randint(1, 12, {3, 4}, at::kLong),
+                               lengths({24, 20 - i % 2, 8}), lengths({4, 3, 1 + i % 2})});
   }
   program.step = [layer = layer.ptr(), optimizer](const Batch& batch) {
     optimizer->zero_grad();
@@ -341,7 +343,8 @@ std::vector<ProgramCase> host_read_programs() {
       {"LossItemLogged", loss_item_logged},
       {"LossReadBetweenForwardAndBackward", loss_read_between_forward_and_backward},
       {"ActivationReadThroughAnAccessor", activation_read_through_an_accessor},
-      {"GradientReadAfterBackward", gradient_read_after_backward, 7},
+      // Each read through a pointer is found in a step of its own.
+      {"GradientReadAfterBackward", gradient_read_after_backward, 5},
       {"ActivationWrittenThroughAPointer", activation_written_through_a_pointer},
       {"WeightChangedThroughItsPointer", weight_changed_through_its_pointer},
       {"EqualDecides", equal_decides, 4},
