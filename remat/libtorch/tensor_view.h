@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/StorageImpl.h>
+
 #include <string>
 
 #include "remat/libtorch/tape.h"
@@ -23,6 +25,11 @@ at::Tensor make_tensor(const Window& window, const c10::Storage& storage);
 
 // The same as a view of a tensor with these keys: it is an inference tensor if that is one.
 at::Tensor make_alias(const Window& window, const c10::Storage& storage, c10::DispatchKeySet keys);
+
+// One more owner of a storage.
+inline c10::intrusive_ptr<c10::StorageImpl> owned(c10::StorageImpl* storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
+}
 
 // Bytes that somebody else owns, as a storage.
 c10::Storage borrow(void* bytes, int64_t count);

@@ -37,6 +37,8 @@ const c10::OperatorHandle& host_access_op() {
   return op;
 }
 
+std::string call_text(const SeenOp& op) { return op.op.schema().name() + in_layer(op.scope); }
+
 // Four lanes, so that a core reads as fast as its memory delivers.
 uint64_t digest(const void* bytes, size_t count) {
   constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;

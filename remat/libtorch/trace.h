@@ -111,6 +111,9 @@ SeenView seen_view(const at::Tensor& tensor, StorageNumber storage, int64_t base
 // "remat::host_access". Its kernel does nothing.
 const c10::OperatorHandle& host_access_op();
 
+// "aten::mm (layer fc)", for messages.
+std::string call_text(const SeenOp& op);
+
 // A number from a block of bytes: equal bytes, equal digests.
 uint64_t digest(const void* bytes, size_t count);
 
