@@ -3,14 +3,14 @@
 // the first call costs. Methods are interleaved, A B C A B C, in one process; medians.
 //
 //   follow_bench                  both tables of bench/README.md
-//   follow_bench ops              per op: a step of tiny tensors, where kernels take next to nothing
+//   follow_bench ops              per op: a step of tiny tensors, whose kernels take little time
 //   follow_bench first            the first call of models of the zoo, in plain steps
 //   follow_bench first --models resnet50 --batch 8 --image 224
 //
 // Per op, in microseconds: `plain` is the plain loop, `step` the same under a Step without a budget,
-// `replay` the same without calling the function (StepOptions::follow = 0), `kernels` the sum of the
-// measured times of the ops. The plain loop spends plain - kernels outside of kernels, and following
-// spends step - kernels; `beyond` is their difference.
+// `replay` the same without calling the function (StepOptions::follow), `kernels` the sum of the
+// measured times of the ops. The plain loop spends plain - kernels outside of kernels, a followed
+// step step - kernels; `beyond` is the difference of the two.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -101,10 +101,11 @@ void bench_ops(int layers, int64_t width, int rounds) {
   const double plain = median(plain_us) / ops;
   const double followed = median(step_us) / ops;
   const double kernels = static_cast<double>(report.time_ns) / 1e3 / ops;
-  std::printf("| layers | ops | plain | step | replay | kernels | plain - kernels | step - kernels | beyond |\n");
-  std::printf("|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-  std::printf("| %d | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", layers, ops, plain,
-              followed, median(replay_us) / ops, kernels, plain - kernels, followed - kernels,
+  std::printf(
+      "| layers | ops | plain | step | replay | kernels | plain - kernels | step - kernels | "
+      "beyond |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+  std::printf("| %d | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", layers, ops,
+              plain, followed, median(replay_us) / ops, kernels, plain - kernels, followed - kernels,
               followed - plain);
   std::printf("\n%ld calls were planned, %ld ran plainly; microseconds per op\n\n",
               report.planned_steps, report.plain_steps);
@@ -146,8 +147,8 @@ void bench_first_call(const std::string& name, const remat::models::ModelSize& s
   }
   const double plain = median(plain_us);
   const double planning = first.plan_seconds * 1e6;
-  std::printf("| %s | %d %% | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f | %.1f |\n", name.c_str(),
-              budget, plain / 1e3, median(first_us) / 1e6, first.capture_seconds,
+  std::printf("| %s | %d %% | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
+              name.c_str(), budget, plain / 1e3, median(first_us) / 1e6, first.capture_seconds,
               first.measure_seconds, first.plan_seconds, median(later_us) / plain,
               median(first_us) / plain, (median(first_us) - planning) / plain);
   std::fflush(stdout);
@@ -184,8 +185,9 @@ int main(int argc, char** argv) {
     }
     if (what != "ops") {
       std::printf(
-          "| model | budget | plain ms | first call s | capture s | measure s | plan s | later / plain | "
-          "first / plain | without planning |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+          "| model | budget | plain ms | first call s | capture s | measure s | plan s | "
+          "later / plain | first / plain | without planning |\n"
+          "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
       for (const std::string& model : models) {
         const auto known = kSizes.find(model);
         const bool own_size = size != remat::models::ModelSize{} || known == kSizes.end();

@@ -246,6 +246,7 @@ void Runner::run_calls(size_t end, const Timing* timing) {
     }
     if (!check_results(call)) {
       shape_changed_ = true;
+      read_ = stack_;
       return;
     }
     if (call.is_access && deliver_) {

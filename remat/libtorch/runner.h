@@ -41,6 +41,8 @@ class Runner {
   // a result has another number of bytes than it was recorded with: nothing but undo is possible
   // then.
   std::optional<Values> run_until(OpId op);
+  // The results of the op that run_until ran, of whatever size.
+  Values last_read() const { return read_; }
   void run_rest(const Timing* timing = nullptr);
 
   // Called when the op has run that gives the host the bytes of a storage, before they are freed.

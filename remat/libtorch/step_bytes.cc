@@ -173,6 +173,7 @@ bool StepRun::bytes_wanted_at(const void* address) noexcept {
     if (impl == nullptr || !is_followed(*impl) || !lies_in(*impl, address)) {
       continue;
     }
+    void* const claimed = const_cast<void*>(impl->data());
     try {
       in_fault_ = true;
       bytes_wanted(*impl);
@@ -186,6 +187,10 @@ bool StepRun::bytes_wanted_at(const void* address) noexcept {
       } catch (...) {
         return false;
       }
+    } else if (impl->data() != claimed) {
+      // An external is back at its own bytes, which ops have written meanwhile; whoever faulted reads
+      // where it seemed to be.
+      std::memcpy(claimed, impl->data(), impl->nbytes());
     }
     return true;
   }

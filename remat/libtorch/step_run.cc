@@ -224,34 +224,36 @@ void StepRun::answer(const SeenOp& seen, torch::jit::Stack& stack, Values read) 
 // than was recorded, and no other variant has that.
 bool StepRun::answer_read(const SeenOp& seen, size_t trace_index, torch::jit::Stack& stack) {
   const std::optional<Values> values = run_until(*variant_->made.op_of[trace_index]);
-  const auto same = [](const SeenOp& call, const std::optional<Values>& found) {
-    return found && std::ranges::all_of(call.results, [&](const SeenResult& result) {
-             return result.argument || same_shape(tensor_at(*found, result.place), result.view);
-           });
+  const auto same = [](const SeenOp& call, Values found) {
+    return std::ranges::all_of(call.results, [&](const SeenResult& result) {
+      return result.argument || same_shape(tensor_at(found, result.place), result.view);
+    });
   };
-  if (same(seen, values)) {
+  if (values && same(seen, *values)) {
     answer(seen, stack, *values);
     return true;
   }
   const Values arguments = top(stack, seen.op.schema().arguments().size());
-  bool answered = false;
-  switch_variant([&](Variant& other) {
+  const Values found = variant_->runner->last_read();
+  const bool known = switch_variant([&](Variant& other) {
     if (position_ >= other.program.size()) {
       return false;
     }
     const SeenOp& call = other.trace.ops[other.program[position_]];
-    return call.op == seen.op && mismatch(call, seen.op, seen.keys, arguments).empty();
-  }) && [&] {
-    const size_t there = variant_->program[position_];
-    SeenOp& call = variant_->trace.ops[there];
-    accept(call, there, arguments);
-    const std::optional<Values> again = run_until(*variant_->made.op_of[there]);
-    answered = same(call, again);
-    if (answered) {
-      answer(call, stack, *again);
-    }
-    return answered;
-  }();
+    return call.op == seen.op && mismatch(call, seen.op, seen.keys, arguments).empty() &&
+           same(call, found);
+  });
+  if (!known) {
+    return false;
+  }
+  const size_t there = variant_->program[position_];
+  SeenOp& call = variant_->trace.ops[there];
+  accept(call, there, arguments);
+  const std::optional<Values> again = run_until(*variant_->made.op_of[there]);
+  const bool answered = again && same(call, *again);
+  if (answered) {
+    answer(call, stack, *again);
+  }
   return answered;
 }
 

@@ -221,14 +221,18 @@ const StatementKind kKinds[] = {
        return fresh(call.world.net->conv->forward(as_image(call.saving(call.a))).flatten(1));
      }},
     {kForward, 3, "{y} = batch_norm({a})",
-     [](const Call& call) { return fresh(call.world.net->batch_norm->forward(call.saving(call.a))); }},
+     [](const Call& call) {
+       return fresh(call.world.net->batch_norm->forward(call.saving(call.a)));
+     }},
     {kForward, 2, "{y} = batch_norm_2d({a} as an image)",
      [](const Call& call) {
        const Tensor image = as_image(call.saving(call.a));
        return fresh(call.world.net->batch_norm_2d->forward(image).flatten(1));
      }},
     {kForward, 3, "{y} = layer_norm({a})",
-     [](const Call& call) { return fresh(call.world.net->layer_norm->forward(call.saving(call.a))); }},
+     [](const Call& call) {
+       return fresh(call.world.net->layer_norm->forward(call.saving(call.a)));
+     }},
     {kForward, 3, "{y} = dropout({a})",
      [](const Call& call) { return kept(call.world.net->dropout->forward(call.saving(call.a))); }},
     {kForward, 2, "{y} = dropout({a}, p={n}/2)",
@@ -261,13 +265,17 @@ const StatementKind kKinds[] = {
     {kForward, 2, "{y} = a view of {a}",
      [](const Call& call) { return alias(call.a.tensor.t().t(), call.a); }},
     {kForward, 1, "{y} = {a} in the order of columns",
-     [](const Call& call) { return fresh(call.a.tensor.t().clone(at::MemoryFormat::Contiguous).t()); }},
+     [](const Call& call) {
+       return fresh(call.a.tensor.t().clone(at::MemoryFormat::Contiguous).t());
+     }},
     {kForward, 2, "{y} = ScaledTanh({a}, {n})",
      [](const Call& call) { return kept(ScaledTanh::apply(call.saving(call.a), call.number)); }},
-    {kForward, 5, "{c|{a}.add_({b}, {n})|{a}.mul_({n})|{a}.relu_()|{a}.tanh_()|{a}.clamp_(-1.5, 1.5)|"
+    {kForward, 5,
+     "{c|{a}.add_({b}, {n})|{a}.mul_({n})|{a}.relu_()|{a}.tanh_()|{a}.clamp_(-1.5, 1.5)|"
      "{a}.lerp_({b}, 0.25)|{a}.masked_fill_({b} > 0.5, {n})}",
      [](const Call& call) { return write_in_place(call), nothing(); }},
-    {kForward, 4, "{c|{a}[:, {c%8}/2 : +4].mul_({n})|{a}[:, {c%8}].fill_({n})|{a}[:, ::2].add_({b}[:, 1::2])|"
+    {kForward, 4,
+     "{c|{a}[:, {c%8}/2 : +4].mul_({n})|{a}[:, {c%8}].fill_({n})|{a}[:, ::2].add_({b}[:, 1::2])|"
      "{a}.t()[{c%8}].copy_({b}[:, 0])|{a}.diagonal().zero_()|{a}[:2, {c%8}/2 : +3].t().add_({n})}",
      [](const Call& call) { return write_through_view(call), nothing(); }},
     {kForward, 1, "{a}[{a}[:, {c%8}] > 0] = {n}",
@@ -295,15 +303,18 @@ const StatementKind kKinds[] = {
        call.world.log(at::equal(call.a.tensor, call.b.tensor) ? 1 : 0);
        return nothing();
      }},
-    {kForward, 3, "{y} = {a} {c|* a mask filled through an accessor with {n}|+ its copy, {n} added through an "
+    {kForward, 3,
+     "{y} = {a} {c|* a mask filled through an accessor with {n}|+ its copy, {n} added through an "
      "accessor in column {c%8}|itself, {n} written through an accessor in column {c%8}|"
      "+ from_blob(host numbers)}",
      through_accessor},
     {kForward, 2, "log({a}{c|.const_data_ptr()[0]|.accessor()[1][{c%8}]})",
      [](const Call& call) { return read_bytes(call), nothing(); }},
-    {kForward, 2, "{a}.register_hook({c|log({n})|return grad * {n}|log(grad.abs().max().item()), return clamped})",
+    {kForward, 2,
+     "{a}.register_hook({c|log({n})|return grad * {n}|log(grad.abs().max().item()), return clamped})",
      [](const Call& call) { return add_hook(call), nothing(); }},
-    {kForward, 2, "held{c%2} = {a}{c|.detach()|.detach().clone()|}", [](const Call& call) { return hold(call), nothing(); }},
+    {kForward, 2, "held{c%2} = {a}{c|.detach()|.detach().clone()|}",
+     [](const Call& call) { return hold(call), nothing(); }},
     {kForward, 3, "{y} = {a} + held{c%2}.mean(0) / 2", use_held},
     {kForward, 1, "held{c%2} = held{c%2} / 2 + {a}, in place",
      [](const Call& call) { return add_to_held(call), nothing(); }},

@@ -104,9 +104,13 @@ const StatementKind kKinds[] = {
        call.world.net->linear[0]->weight.requires_grad_(call.world.step % 3 != 2);
        return nothing();
      }},
-    {Role::loss, 5, "loss += {c|cross_entropy({a}, labels)|tanh({a})^2.mean()|smooth_l1({a}, {b})|sigmoid({a}).sum()}",
+    {Role::loss, 5,
+     "loss += {c|cross_entropy({a}, labels)|tanh({a})^2.mean()|smooth_l1({a}, {b})|"
+     "sigmoid({a}).sum()}",
      [](const Call& call) { return add_loss(call.world, loss_of(call)), nothing(); }},
-    {Role::loss, 1, "loss += {n} * {c|cross_entropy({a}, labels)|tanh({a})^2.mean()|smooth_l1({a}, {b})|sigmoid({a}).sum()}",
+    {Role::loss, 1,
+     "loss += {n} * {c|cross_entropy({a}, labels)|tanh({a})^2.mean()|smooth_l1({a}, {b})|"
+     "sigmoid({a}).sum()}",
      [](const Call& call) { return add_loss(call.world, loss_of(call) * call.number), nothing(); }},
     {Role::loss, 1, "loss += gradient penalty(linear{c%2}, {a})",
      [](const Call& call) { return add_loss(call.world, gradient_penalty(call)), nothing(); }},
@@ -114,7 +118,8 @@ const StatementKind kKinds[] = {
      [](const Call& call) { return backward(call.world, false), nothing(); }},
     {Role::backward, 1, "loss.backward(retain_graph)",
      [](const Call& call) { return backward(call.world, true), nothing(); }},
-    {Role::update, 5, "update with rate 0.05 * {n} (by hand: {c|p.add_|p.sub_|p.copy_|p.data|velocity})",
+    {Role::update, 5,
+     "update with rate 0.05 * {n} (by hand: {c|p.add_|p.sub_|p.copy_|p.data|velocity})",
      [](const Call& call) { return update(call), nothing(); }},
     {Role::update, 2, "log(clip_grad_norm_(parameters, {n}))",
      [](const Call& call) {
