@@ -106,6 +106,19 @@ std::vector<ProgramCase> sequence_modules() {
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1], batch[1]);
           }),
+      module_case(
+          "MultiheadAttentionWithOtherWidths",
+          [] {
+            return nn::MultiheadAttention(
+                nn::MultiheadAttentionOptions(kWidth, 2).kdim(6).vdim(6).add_bias_kv(true));
+          },
+          [] {
+            return Batch{torch::randn({kLength, kRows, kWidth}), torch::randn({8, kRows, 6})};
+          },
+          [](auto& impl, const Tensor& input, const Batch& batch) {
+            return impl.forward(input, batch[1], batch[1], /*key_padding_mask=*/{},
+                                /*need_weights=*/false);
+          }),
       layer("TransformerEncoderLayer", sequence,
             [] {
               return nn::TransformerEncoderLayer(
