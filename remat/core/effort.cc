@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include <utility>
+
 namespace remat {
 namespace {
 
@@ -21,7 +23,8 @@ int64_t Effort::work_of_seconds(double seconds) {
   return static_cast<int64_t>(1e9 / kNsPerWork * std::min(seconds, kMostSeconds));
 }
 
-Effort::Effort(double most_cpu_seconds) : cpu_end_(thread_cpu_seconds() + most_cpu_seconds) {}
+Effort::Effort(double most_cpu_seconds, std::function<bool()> stop)
+    : cpu_end_(thread_cpu_seconds() + most_cpu_seconds), stop_(std::move(stop)) {}
 
 int64_t Effort::left() const {
   int64_t left = kUnlimited;
@@ -48,7 +51,8 @@ bool Effort::exhausted() {
 bool Effort::out_of_cpu() {
   Effort* payer = this;
   while (payer->parent_ != nullptr) payer = payer->parent_;
-  payer->out_of_cpu_ = payer->out_of_cpu_ || thread_cpu_seconds() >= payer->cpu_end_;
+  payer->out_of_cpu_ = payer->out_of_cpu_ || thread_cpu_seconds() >= payer->cpu_end_ ||
+                       (payer->stop_ && payer->stop_());
   return payer->out_of_cpu_;
 }
 

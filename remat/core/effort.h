@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 namespace remat {
@@ -26,7 +27,9 @@ class Effort {
   static int64_t work_of_seconds(double seconds);
 
   // Without a limit, but for that of CPU time from now on.
-  explicit Effort(double most_cpu_seconds = std::numeric_limits<double>::infinity());
+  // `stop` is asked now and then; once it is true, the CPU time has ended.
+  explicit Effort(double most_cpu_seconds = std::numeric_limits<double>::infinity(),
+                  std::function<bool()> stop = {});
   Effort(const Effort&) = delete;
   Effort& operator=(const Effort&) = delete;
 
@@ -57,6 +60,7 @@ class Effort {
   int64_t spent_ = 0;
   // Of the one that has no parent.
   double cpu_end_ = 0;
+  std::function<bool()> stop_;
   bool out_of_cpu_ = false;
   int64_t next_look_ = 0;  // spent work at which to look at the CPU time again
 };

@@ -53,6 +53,23 @@ Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy
   return plan_with(strategy, graph, options, effort);
 }
 
+int64_t needed_bytes(const Graph& graph, const Plan& plan) {
+  return graph.external_bytes() + plan.placement->arena_bytes;
+}
+
+// The plan that goes lowest, with addresses: where no search has found one that fits. Its floor is what
+// it needs with addresses.
+Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enough, Effort& effort) {
+  Plan lowest = plan_for_floor(graph, options.keep_order, effort);
+  lowest.placement = place(graph, rewrite(graph, lowest.order), {.enough_bytes = enough});
+  const int64_t needed = needed_bytes(graph, lowest);
+  lowest.feasible = needed <= options.budget_bytes;
+  if (lowest.floor) {
+    lowest.floor->bytes = needed;
+  }
+  return lowest;
+}
+
 // Plans for a little less wherever the addresses need more than the live bytes.
 Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
                  Effort& effort) {
@@ -68,7 +85,7 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     if (!plan.placement) {
       plan.placement = place(graph, rewrite(graph, plan.order), {.enough_bytes = enough});
     }
-    const int64_t needed = graph.external_bytes() + plan.placement->arena_bytes;
+    const int64_t needed = needed_bytes(graph, plan);
     if (needed <= options.budget_bytes) {
       plan.feasible = true;
       return plan;
@@ -80,7 +97,14 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     plan.floor = least;
     plan.note.clear();
   }
+  Plan lowest = lowest_placed(graph, options, enough, effort);
+  if (lowest.feasible) {
+    lowest.lower_bound_time_ns = bound;
+    lowest.floor = least;
+    return lowest;
+  }
   plan.feasible = false;
+  plan.floor = lowest.floor;
   plan.placement.reset();
   if (plan.peak_bytes <= options.budget_bytes) {
     plan.note = "the live bytes fit, but no arena was found that does";

@@ -58,6 +58,8 @@ struct PlanOptions {
   // Orders longer than this are not built: recompute_all on a deep graph grows quadratically.
   int64_t max_runs = 20'000'000;
   std::function<void(const PlanProgress&)> progress = {};  // called often; must be quick
+  // Asked often, must be quick and must not throw: true ends a search as if its time were up.
+  std::function<bool()> stop = {};
 };
 
 // Why a storage is kept or recomputed, as the strategy saw it when it decided.

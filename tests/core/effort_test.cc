@@ -63,6 +63,17 @@ TEST(Effort, NoticesTheEndOfCpuTimeAfterSomeWork) {
   EXPECT_TRUE(whole.part(1).exhausted());  // for good, and for everyone
 }
 
+TEST(Effort, EndsForGoodWhenItIsToldTo) {
+  bool stop = false;
+  Effort whole(3'600.0, [&] { return stop; });
+  Effort part = whole.part();
+  EXPECT_FALSE(part.out_of_cpu());
+  stop = true;
+  EXPECT_TRUE(part.out_of_cpu());
+  stop = false;
+  EXPECT_TRUE(part.exhausted());
+}
+
 TEST(Effort, CountsUnitsOfTwoAndAHalfNanoseconds) {
   EXPECT_EQ(Effort::work_of_seconds(1e-6), 400);
   EXPECT_EQ(Effort::work_of_seconds(0), 0);

@@ -73,8 +73,7 @@ void prune(SearchContext& context, FoundOrder& found, size_t most, Effort& effor
     }
     reruns.resize(most);
   }
-  const bool erased = erase_needless(found.order, reruns, [&](const std::vector<OpId>& trial) {
-    if (effort.exhausted()) return false;
+  const bool erased = erase_needless(found.order, reruns, effort, [&](const std::vector<OpId>& trial) {
     const OrderCost::Result cost = context.evaluate(trial, effort);
     return cost.legal && cost.overflow == 0;
   });

@@ -21,13 +21,15 @@ std::vector<OpId> without(std::span<const OpId> order, const std::vector<bool>& 
 // served them: one pass from the end finds both.
 void erase_dead(const SearchContext& context, std::vector<OpId>& order, Effort& effort);
 
-// Takes out, one by one as they are listed, the re-runs without which `good(order)` still holds. Says
-// whether there were any.
+// Takes out, one by one as they are listed, the re-runs without which `good(order)` still holds, until the
+// effort is exhausted. Says whether there were any.
 template <typename Good>
-bool erase_needless(std::vector<OpId>& order, std::span<const size_t> reruns, const Good& good) {
+bool erase_needless(std::vector<OpId>& order, std::span<const size_t> reruns, Effort& effort,
+                    const Good& good) {
   std::vector<bool> erased(order.size(), false);
   bool any = false;
   for (const size_t rerun : reruns) {
+    if (effort.exhausted()) break;  // a trial takes time even where it is not looked at
     erased[rerun] = true;
     const bool needless = good(without(order, erased));
     erased[rerun] = needless;

@@ -15,7 +15,10 @@ constexpr double kMostWork = 4e17;  // decades
 }  // namespace
 
 Effort effort_of_plan(const PlanOptions& options) {
-  return options.max_moves > 0 ? Effort() : Effort(options.time_limit_seconds * kSlowest);
+  const double most_cpu_seconds = options.max_moves > 0
+                                      ? std::numeric_limits<double>::infinity()
+                                      : options.time_limit_seconds * kSlowest;
+  return Effort(most_cpu_seconds, options.stop);
 }
 
 int64_t work_share(const Graph& graph, const PlanOptions& options, double share) {

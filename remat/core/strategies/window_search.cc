@@ -87,7 +87,7 @@ class WindowSearch {
     std::vector<size_t> reruns = reruns_of(graph_, order);
     std::reverse(reruns.begin(), reruns.end());
     const int64_t limit = std::max(budget_bytes_, cost_.evaluate(order, budget_bytes_).peak_bytes);
-    erase_needless(order, reruns, [&](const std::vector<OpId>& without) {
+    erase_needless(order, reruns, effort_, [&](const std::vector<OpId>& without) {
       const OrderCost::Result found = cost_.evaluate(without, budget_bytes_);
       return found.legal && found.peak_bytes <= limit;
     });

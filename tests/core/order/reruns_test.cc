@@ -81,12 +81,26 @@ TEST(Reruns, DeadOnesCostTimeAndServeNothing) {
 TEST(Reruns, NeedlessOnesAreTriedAsListed) {
   std::vector<OpId> order = ops({0, 1, 0, 2, 1, 0, 3});
   // Good as long as there are five left: the first two that are listed go.
-  EXPECT_TRUE(erase_needless(order, std::vector<size_t>{5, 2, 4},
+  Effort effort;
+  EXPECT_TRUE(erase_needless(order, std::vector<size_t>{5, 2, 4}, effort,
                              [](const std::vector<OpId>& rest) { return rest.size() >= 5; }));
   EXPECT_EQ(order, ops({0, 1, 2, 1, 3}));
-  EXPECT_FALSE(erase_needless(order, std::vector<size_t>{3},
+  EXPECT_FALSE(erase_needless(order, std::vector<size_t>{3}, effort,
                               [](const std::vector<OpId>& rest) { return rest.size() >= 5; }));
   EXPECT_EQ(order, ops({0, 1, 2, 1, 3}));
+}
+
+// A chain at a low budget has tens of thousands of re-runs: going through them all, each with a copy of the
+// order, took a minute after the search was told to stop.
+TEST(Reruns, NothingIsTriedWithoutEffort) {
+  std::vector<OpId> order = ops({0, 1, 0, 2});
+  Effort none(0.0);
+  int tries = 0;
+  EXPECT_FALSE(erase_needless(order, std::vector<size_t>{2}, none, [&](const std::vector<OpId>&) {
+    ++tries;
+    return true;
+  }));
+  EXPECT_EQ(tries, 0);
 }
 
 // With a in memory throughout 36 bytes are needed; without, 28, and f0 must be run again.
