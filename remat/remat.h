@@ -3,7 +3,8 @@
 
 // The whole public API. A header of its own is as good: each says what it needs.
 //
-//   remat::TrainingStep   a training step inside a budget          libtorch/training_step.h
+//   remat::Step           a training step inside a budget          libtorch/step.h
+//   remat::TrainingStep   the same for a loss function             libtorch/training_step.h
 //   remat::checkpoint     eager checkpointing, no graph            libtorch/checkpoint.h
 //   remat::capture ...    the verbs, for those who want the pieces
 //

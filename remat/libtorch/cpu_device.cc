@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 
 #include "remat/core/error.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/available_memory.h"
 #include "remat/libtorch/device.h"
 
 namespace remat::detail {
@@ -66,6 +68,16 @@ class CpuDevice final : public Device {
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
+    // Other allocators that may stand in for malloc, each by its own name for it.
+    static const auto tcmalloc = reinterpret_cast<void (*)()>(
+        dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory"));
+    static const auto mimalloc = reinterpret_cast<void (*)(bool)>(dlsym(RTLD_DEFAULT, "mi_collect"));
+    if (tcmalloc != nullptr) {
+      tcmalloc();
+    }
+    if (mimalloc != nullptr) {
+      mimalloc(/*force=*/true);
+    }
   }
   void copy(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -75,6 +87,7 @@ class CpuDevice final : public Device {
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
   }
+  int64_t available_bytes() override { return detail::available_bytes("/"); }
   int thread_count() override { return at::get_num_threads(); }
 
  private:

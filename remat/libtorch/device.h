@@ -24,6 +24,8 @@ class Device {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   // A clock that is read when all work given to the device is done.
   virtual int64_t now_ns() = 0;
+  // What the process can still take: the least that the machine and the limits on the process leave.
+  virtual int64_t available_bytes() = 0;
   // What was measured with so many threads holds for so many.
   virtual int thread_count() = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct StepCounts {
 struct ExecuteOptions {
   // Overwrites every block of the arena when it is freed, so that a read after it is seen.
   bool poison = false;
+  // Called before every op for as long as undo() can put everything back: must be quick. What it throws
+  // ends the step.
+  std::function<void()> poll = {};
 };
 
 namespace detail {

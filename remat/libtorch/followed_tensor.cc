@@ -14,6 +14,7 @@
 
 #include "remat/core/error.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/fault_stack.h"
 
 namespace remat::detail {
 namespace {
@@ -127,9 +128,12 @@ void wanted(c10::StorageImpl* storage) {
 struct sigaction previous_action;
 
 void on_fault(int number, siginfo_t* info, void* context) {
-  if (source != nullptr && Addresses::of_process().contains(info->si_addr) &&
-      source->bytes_wanted_at(info->si_addr)) {
-    return;
+  if (source != nullptr && Addresses::of_process().contains(info->si_addr)) {
+    bool found = false;
+    call_on_large_stack([&] { found = source->bytes_wanted_at(info->si_addr); });
+    if (found) {
+      return;
+    }
   }
   // Another thread than the step's: it gets zeros, and the step fails.
   if (source == nullptr && Addresses::of_process().contains(info->si_addr) && tell_others()) {

@@ -2,6 +2,7 @@
 #include "remat/libtorch/intercept.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -26,6 +27,22 @@ c10::DispatchKeySet below(c10::DispatchKey key, c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
 }
 
+// Asks for a pointer to the bytes, which is noticed, before the op reads them in a way that is not.
+void ask_for_host_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const OpTraits& traits = traits_of(op);
+  for (const int argument : traits.host_arguments) {
+    const c10::IValue& value = torch::jit::peek(stack, static_cast<size_t>(argument),
+                                                op.schema().arguments().size());
+    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage()) {
+      continue;
+    }
+    const bool needs_gradient = value.toTensor().requires_grad() && c10::GradMode::is_enabled();
+    if (!(traits.host_arguments_without_gradient && needs_gradient)) {
+      value.toTensor().storage().mutable_data();
+    }
+  }
+}
+
 void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const void* left_by = nullptr;
   {
@@ -34,6 +51,9 @@ void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
       ~Scope() { state.call = outer; }
     } scope;
     state.call = {&op, state.calls++};
+    if (state.interceptor != nullptr) {
+      ask_for_host_arguments(op, *stack);
+    }
     op.redispatchBoxed(below(kObserveKey, keys), stack);
     left_by = state.call.left_by;
   }
@@ -60,7 +80,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   if (is_left) {
     torch::jit::drop(*stack, op.schema().arguments().size());
     stack->resize(stack->size() + op.schema().returns().size(), at::Tensor());
-  } else if (state.interceptor == nullptr) {
+  } else if (state.interceptor == nullptr || traits_of(op).marker) {
     run_op(op, keys, *stack);
   } else {
     state.interceptor->intercept(op, keys, *stack);

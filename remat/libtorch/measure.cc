@@ -122,12 +122,18 @@ Measurement detail::measure(const Recording& recording, const MeasureOptions& op
                             const std::function<void(Runner&)>& put_back) {
   const Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
   const Placement placement = place(recording.graph, schedule);
-  Runner runner(recording, schedule, placement, make_arena(placement.arena_bytes), {});
+  Runner runner(recording, schedule, placement, make_arena(placement.arena_bytes),
+                {.poll = options.poll});
   Rounds rounds(
       [&](const Timing* timing) {
         runner.start();
         bind(runner);
-        runner.run_rest(timing);
+        try {
+          runner.run_rest(timing);
+        } catch (...) {
+          runner.undo();
+          throw;
+        }
         put_back(runner);
       },
       recording.graph.ops.size());

@@ -11,6 +11,7 @@ struct MeasureOptions {
   double seconds = 2.0;  // about how long to go on replaying; at least three rounds are made
   int max_rounds = 30;
   bool time_whole_step = true;  // after each round a step without timers; twice the time
+  std::function<void()> poll = {};  // as ExecuteOptions::poll
 };
 
 struct Measurement {

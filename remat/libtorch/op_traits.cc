@@ -50,7 +50,26 @@ void row_wise(const c10::FunctionSchema&, OpTraits& traits) {
   traits.row_dim_argument = Dim;
 }
 
+// Lengths given as tensors are read through const pointers, which nobody else would notice.
+void ctc_loss(const c10::FunctionSchema& schema, OpTraits& traits) {
+  for (const char* name : {"input_lengths", "target_lengths"}) {
+    const auto index = schema.argumentIndexWithName(name);
+    if (index && schema.arguments()[static_cast<size_t>(*index)].type()->kind() ==
+                     c10::TypeKind::TensorType) {
+      traits.host_arguments.push_back(*index);
+    }
+  }
+}
+
+// Where no gradient is needed it computes by itself, with threads, and not by an op of its own.
+void max_pool1d(const c10::FunctionSchema&, OpTraits& traits) {
+  traits.host_arguments = {0};
+  traits.host_arguments_without_gradient = true;
+}
+
 constexpr Known kKnown[] = {
+    {"aten::ctc_loss", ctc_loss},
+    {"aten::max_pool1d", max_pool1d},
     {"aten::native_batch_norm", batch_norm},
     {"aten::cudnn_batch_norm", batch_norm},
     {"aten::miopen_batch_norm", batch_norm},
@@ -160,7 +179,8 @@ OpTraits read_traits(const c10::OperatorHandle& op) {
   traits.uninitialised = name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
   traits.collective = name.starts_with("c10d::") || name.starts_with("_c10d_functional") ||
                       name.starts_with("c10d_functional::");
-  if (!name.starts_with("aten::") && !name.starts_with("prims::") && !name.starts_with("remat::")) {
+  traits.marker = name.starts_with("profiler::");
+  if (!traits.marker && !name.starts_with("aten::") && !name.starts_with("prims::") && !name.starts_with("remat::")) {
     const std::lock_guard lock(pure_mutex());
     traits.foreign = !pure_ops().contains(std::string(name));
   }

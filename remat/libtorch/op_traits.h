@@ -34,6 +34,10 @@ struct OpTraits {
   bool shape_from_numbers = false;  // the shape of a result follows from numbers (arange)
   bool collective = false;        // talks to other processes
   bool foreign = false;           // not an ATen op: nothing is known about it
+  // Arguments whose bytes it reads on the host before any kernel of its own runs: a composite op.
+  std::vector<int> host_arguments;
+  bool host_arguments_without_gradient = false;  // only where none is needed
+  bool marker = false;            // computes nothing: tells a profiler where the program is
   bool reshapes_storage = false;  // gives a tensor another storage or another size (set_, resize_)
   bool may_fail_on_values = false;  // throws where a value is out of range (embedding)
   // BatchNorm in training changes its running statistics and does not look at them (an effect); in

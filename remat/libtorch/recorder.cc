@@ -35,6 +35,15 @@ bool among(const std::vector<StorageNumber>& numbers, StorageNumber number) {
   return std::ranges::find(numbers, number) != numbers.end();
 }
 
+// What the graph's text form takes for a storage's name.
+std::string storage_name(std::string name) {
+  for (char& c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    c = plain || c == '.' || c == '-' ? c : '_';
+  }
+  return name;
+}
+
 // What empty() makes is filled with this while recording: if anything else is there when an op
 // first uses it, the host wrote it through a pointer (torch::tensor({1, 2, 3}) does).
 constexpr unsigned char kUnwritten = 0xa5;
@@ -152,8 +161,22 @@ void Recorder::meet_external(StorageNumber number, const at::Tensor& tensor) {
     kind = "state";
     storage.role = Role::optimizer_state;
   }
-  storage.name = concat(kind, static_cast<int32_t>(number));
+  storage.name = external_name(tensor, kind, number);
   storage.external = ExternalSource{.kind = ExternalSource::Kind::constant, .tensor = tensor};
+}
+
+// As the host calls it, where that is no name yet and cannot be that of an op ("relu.12").
+std::string Recorder::external_name(const at::Tensor& tensor, const char* kind,
+                                    StorageNumber number) {
+  std::string name;
+  if (options_.host != nullptr && options_.host->name_of) {
+    name = storage_name(options_.host->name_of(tensor));
+  }
+  const bool ends_in_number = !name.empty() && name.back() >= '0' && name.back() <= '9';
+  if (name.empty() || ends_in_number || !names_.insert(name).second) {
+    name += concat(name.empty() ? "" : "_", kind, static_cast<int32_t>(number));
+  }
+  return name;
 }
 
 void Recorder::note_parameter(const at::Tensor& parameter) {
@@ -366,21 +389,28 @@ Phase Recorder::phase() {
   return seen_backward_ && !c10::GradMode::is_enabled() ? Phase::optimizer : Phase::forward;
 }
 
-// The layer of the op that runs: the scopes around it, in backward those around the forward op
-// whose gradient is being computed.
-std::string Recorder::layer(Phase phase) {
+// The layer of the op that runs: the scopes around it, or what the host says; in backward those
+// around the forward op whose gradient is being computed.
+CallSite Recorder::call_site(Phase phase) {
   if (phase != Phase::backward) {
-    std::string scope(current_scope());
+    CallSite site;
+    if (options_.host != nullptr && options_.host->call_site) {
+      site = options_.host->call_site();
+      site.layer = scope_text(site.layer);
+    }
+    if (!current_scope().empty()) {
+      site.layer = current_scope();
+    }
     // Autograd numbers its nodes as it makes them, just before the op they belong to runs.
-    scope_of_node_.try_emplace(at::sequence_number::peek() - 1, scope);
-    return scope;
+    site_of_node_.try_emplace(at::sequence_number::peek() - 1, site);
+    return site;
   }
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) {
     return {};
   }
-  const auto found = scope_of_node_.find(node->sequence_nr());
-  return found != scope_of_node_.end() ? found->second : std::string();
+  const auto found = site_of_node_.find(node->sequence_nr());
+  return found != site_of_node_.end() ? found->second : CallSite();
 }
 
 void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -388,7 +418,9 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   SeenOp seen{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled(),
               .inference_mode = c10::InferenceMode::is_enabled()};
   seen.phase = known != nullptr ? known->phase : phase();
-  seen.scope = known != nullptr ? known->scope : layer(seen.phase);
+  const CallSite site = known != nullptr ? CallSite{known->scope, known->line} : call_site(seen.phase);
+  seen.scope = site.layer;
+  seen.line = site.line;
   seen_backward_ = seen_backward_ || seen.phase == Phase::backward;
   const OpTraits& traits = traits_of(op);
   const size_t argument_count = op.schema().arguments().size();
@@ -497,6 +529,20 @@ void Recorder::finish() {
     } else if (auto impl = storage.impl.lock(); impl != nullptr && !storage.host_writes_later) {
       storage.output = true;
       held[i] = c10::Storage(std::move(impl));
+    }
+  }
+}
+
+void Recorder::drop_new_gradients() {
+  for (const SeenStorage& storage : trace.storages) {
+    if (!storage.external || storage.role != Role::param || !storage.external->tensor.defined()) {
+      continue;
+    }
+    at::Tensor& gradient = storage.external->tensor.mutable_grad();
+    const auto number = gradient.defined() ? number_of(gradient.storage().unsafeGetStorageImpl())
+                                           : std::nullopt;
+    if (number && !trace[*number].external) {
+      gradient.reset();
     }
   }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "remat/libtorch/allocator.h"
+#include "remat/libtorch/host.h"
 #include "remat/libtorch/intercept.h"
 #include "remat/libtorch/op_values.h"
 #include "remat/libtorch/rng.h"
@@ -21,6 +24,7 @@ struct RecorderOptions {
   bool follows = false;
   bool check_mutation = false;  // see CaptureOptions
   bool check_reuse = false;
+  const Host* host = nullptr;  // names layers, lines and tensors, if there is one
 };
 
 // Sees one plain run of a training step, op by op and request by request, and keeps what is needed
@@ -72,6 +76,8 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   void put_back();
   // Gives them the contents they had before put_back.
   void put_forward();
+  // Parameters lose the gradients that the step made.
+  void drop_new_gradients();
   // The run is what the program did: it is not undone.
   void keep() { kept_ = true; }
   // Whether put_back gives every external what it held before.
@@ -100,7 +106,8 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   void freed(void* address) override;
 
   Phase phase();
-  std::string layer(Phase phase);
+  CallSite call_site(Phase phase);
+  std::string external_name(const at::Tensor& tensor, const char* kind, StorageNumber number);
   StorageNumber storage_of(const at::Tensor& tensor);
   StorageNumber add_storage(const at::Tensor& tensor);
   void meet_external(StorageNumber number, const at::Tensor& tensor);
@@ -131,7 +138,8 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   bool repeatable_ = true;
   bool uses_more_than_batch_ = false;
   std::unordered_map<const c10::StorageImpl*, StorageNumber> number_of_;
-  std::unordered_map<uint64_t, std::string> scope_of_node_;  // by autograd's sequence number
+  std::unordered_map<uint64_t, CallSite> site_of_node_;  // by autograd's sequence number
+  std::set<std::string> names_;  // of externals that the host named
   std::vector<std::optional<uint64_t>> digest_;  // by storage: after the op that touched it last
   std::vector<at::Tensor> before_;  // by storage: an external's bytes before the step wrote to it
   std::vector<std::pair<at::Generator, GeneratorState>> generators_;

@@ -186,7 +186,7 @@ class Builder {
     made_.recording.tape.push_back(std::move(call));
   }
 
-  static constexpr const char* kChecked = "checked";
+  static constexpr const char* kChecked = "checked.0";  // ends in a number, as no name of the host does
 
   const Trace& trace_;
   const std::vector<size_t> order_;

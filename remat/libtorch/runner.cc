@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -55,6 +56,23 @@ Runner::Runner(const Recording& recording, const Schedule& schedule, const Place
       backups_.push_back({.external = i, .bytes = std::vector<char>(bytes)});
     }
   }
+  while (first_lasting_call_ < step_.calls.size() && !lasts(step_.calls[first_lasting_call_])) {
+    ++first_lasting_call_;
+  }
+}
+
+bool Runner::lasts(const PreparedCall& call) const {
+  const Op& op = recording_.graph.ops[call.op_index];
+  const auto is_lasting = [&](const Value& written) {
+    const Storage& storage = recording_.graph.storage(written.storage);
+    return storage.external() && storage.bytes > 0 &&
+           !recording_.externals[index(written.storage)].backed_up;
+  };
+  return std::ranges::any_of(op.updates, is_lasting) || std::ranges::any_of(op.effects, is_lasting);
+}
+
+OpId Runner::next_op() const {
+  return static_cast<OpId>(step_.calls[std::min(next_call_, step_.calls.size() - 1)].op_index);
 }
 
 void Runner::start() {
@@ -238,6 +256,9 @@ void Runner::run_calls(size_t end, const Timing* timing) {
   const ListenGuard listen(&supply_);
   for (; next_call_ < end; ++next_call_) {
     const PreparedCall& call = step_.calls[next_call_];
+    if (options_.poll && next_call_ < first_lasting_call_) {
+      options_.poll();
+    }
     c10::GradMode::set_enabled(call.grad_mode);
     if (timing != nullptr) {
       call_timed(call, *timing);

@@ -55,6 +55,8 @@ class Runner {
 
   // Gives the externals that are backed up, and generators, the contents they had at the start.
   void undo();
+  // The op that runs next, or was running when one threw.
+  OpId next_op() const;
   // Whether anything ran since the start.
   bool started() const { return next_call_ > 0; }
 
@@ -70,6 +72,7 @@ class Runner {
  private:
   void run_calls(size_t end, const Timing* timing);
   void back_up();
+  bool lasts(const PreparedCall& call) const;
   void call_timed(const PreparedCall& call, const Timing& timing);
   void call_once(const PreparedCall& call);
   void invoke(const PreparedCall& call);
@@ -86,6 +89,7 @@ class Runner {
   std::vector<std::vector<size_t>> calls_of_;  // by op; the first is its run
   std::vector<int64_t> output_offsets_;        // by output of the graph
   size_t next_call_ = 0;
+  size_t first_lasting_call_ = 0;  // that writes what undo() does not put back
   const PreparedCall* waiting_ = nullptr;  // whose results the host may still read
   bool shape_changed_ = false;
 

@@ -30,6 +30,9 @@ class [[nodiscard]] Scope {
 
 namespace detail {
 
+// A layer's name without the characters that the graph's text form cannot hold.
+std::string scope_text(std::string_view name);
+
 // The joined path of this thread's scopes, empty outside of any. Valid until the next Scope of this
 // thread begins or ends.
 const std::string& current_scope();

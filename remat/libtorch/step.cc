@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/libtorch/step.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
 #include <algorithm>
+#include <set>
 
 #include "remat/core/error.h"
 #include "remat/libtorch/capture.h"
@@ -26,6 +29,29 @@ constexpr size_t kRememberedCourses = 8;
 constexpr int kNewCoursesInARow = 6;
 constexpr int kPlainCalls = 50;
 
+// Calls visit(tensor) for the leaves whose gradients the history of a tensor ends in.
+template <typename Visit>
+void visit_leaves(const at::Tensor& tensor, Visit visit) {
+  std::vector<torch::autograd::Node*> open;
+  std::set<const torch::autograd::Node*> seen;
+  const auto add = [&](torch::autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) {
+      open.push_back(node);
+    }
+  };
+  add(tensor.grad_fn().get());
+  while (!open.empty()) {
+    torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
+      visit(leaf->variable);
+    }
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      add(edge.function.get());
+    }
+  }
+}
+
 // Whether the run left tensors behind that the next one will find (the optimizer's state, a table
 // that is made once): then the next one takes another course.
 bool prepared_something(const Recorder& recorder, const Batch& results) {
@@ -35,7 +61,15 @@ bool prepared_something(const Recorder& recorder, const Batch& results) {
       expected.push_back(tensor.storage().unsafeGetStorageImpl());
     }
   };
-  std::ranges::for_each(results, expect);
+  for (const at::Tensor& result : results) {
+    expect(result);
+    if (result.defined()) {
+      visit_leaves(result, [&](const at::Tensor& leaf) {
+        expect(leaf);
+        expect(leaf.grad());
+      });
+    }
+  }
   for (const detail::SeenStorage& storage : recorder.trace.storages) {
     if (storage.external && storage.external->tensor.defined() && storage.role == Role::param) {
       expect(storage.external->tensor.grad());
@@ -55,6 +89,7 @@ bool prepared_something(const Recorder& recorder, const Batch& results) {
 Step::Implementation::Implementation(StepFunction function, std::vector<detail::KnownTensor> known,
                                      StepOptions options)
     : function_(std::move(function)), known_(std::move(known)), options_(std::move(options)) {
+  options_.execute.poll = options_.host.poll;
   if (options_.budget_bytes < 0) {
     throw Error(concat("[step] the budget is ", options_.budget_bytes,
                        " bytes; expected a positive number"));
@@ -94,7 +129,21 @@ int64_t Step::Implementation::use_arena(Variant& variant) {
 }
 
 Batch Step::Implementation::run(const Batch& batch) {
+  adopted_ = false;
+  Batch results = run_once(batch);
+  if (adopted_) {
+    detail::cpu_device().trim();  // what the recording held has only been freed now
+  }
+  return results;
+}
+
+Batch Step::Implementation::run_once(const Batch& batch) {
+  if (detail::capturing()) {
+    throw Error("[step] the step is called inside of another step, whose plan would not see what it does; "
+                "expected one step around everything: call the function itself there");
+  }
   ++calls_;
+  failed_op_.clear();
   if (!detail::sees_all_requests() && !said_foreign_) {
     say("another CPU allocator was installed over remat's: what it does not pass on is not counted, "
         "and the budget may be exceeded; install it before the first step");
@@ -124,8 +173,12 @@ Batch Step::Implementation::run(const Batch& batch) {
     results = function_(batch);
     run.end();
     capture_seconds_ = static_cast<double>(detail::cpu_device().now_ns() - start_ns) / 1e9;
+  } catch (const Interrupted&) {
+    run.undo();
+    throw;
   } catch (...) {
     run.abandon();
+    failed_op_ = run.failed_op();
     throw;
   }
   if (Variant* const variant = run.followed()) {
@@ -134,7 +187,12 @@ Batch Step::Implementation::run(const Batch& batch) {
       repetition_ = run.repetition(results);
     }
   } else {
-    learn(run, results);
+    try {
+      learn(run, results);
+    } catch (const Interrupted&) {
+      run.undo();
+      throw;
+    }
   }
   return results;
 }
@@ -230,12 +288,11 @@ void Step::Implementation::adopt(Recorder& recorder) {
         }
         return arena_;
       });
-  variant->report.budget_bytes = options_.budget_bytes;
   variant->report.capture_seconds = capture_seconds_;
   variant->last_used = calls_;
   last_ = variant.get();
   variants_.push_back(std::move(variant));
-  detail::cpu_device().trim();
+  adopted_ = true;
 }
 
 const Variant& Step::Implementation::last() const {
@@ -283,5 +340,6 @@ StepReport Step::report() const { return implementation_->report(); }
 const Graph& Step::graph() const { return implementation_->last().graph; }
 const Plan& Step::plan() const { return implementation_->last().plan; }
 const Schedule& Step::schedule() const { return implementation_->last().schedule; }
+const std::string& Step::failed_op() const { return implementation_->failed_op(); }
 
 }  // namespace remat

@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "remat/core/error.h"
 #include "remat/core/plan.h"
 #include "remat/core/schedule.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/budget.h"
 #include "remat/libtorch/execute.h"
+#include "remat/libtorch/host.h"
 #include "remat/libtorch/tape.h"
 
 namespace remat {
@@ -23,6 +26,10 @@ struct StepOptions {
   // Bounds everything the step needs while it runs: parameters, buffers, the batch, gradients, and
   // the arena with whatever place() loses in it.
   int64_t budget_bytes = kNoBudget;
+  // Says the budget where it is not known before the step has been recorded (budget.h has a
+  // share of what the plain step needs, and what is left of the memory). Asked once for each course;
+  // budget_bytes is then not looked at.
+  std::function<int64_t(const Graph&)> budget_of = {};
   std::string strategy = "auto";
   double plan_seconds = 5.0;  // more than plan()'s own default: it is done once for a whole training
   double measure_seconds = 2.0;
@@ -38,6 +45,16 @@ struct StepOptions {
   // one that was known; requests for memory that were not foreseen.
   std::function<void(const std::string&)> notice = {};
   ExecuteOptions execute = {};
+  Host host = {};
+};
+
+// No plan fits the budget.
+class Infeasible : public Error {
+ public:
+  Infeasible(const std::string& message, int64_t budget, int64_t floor)
+      : Error(message), budget_bytes(budget), floor_bytes(floor) {}
+  int64_t budget_bytes;
+  int64_t floor_bytes;  // the least that a plan is known to need
 };
 
 struct StepReport {
@@ -89,9 +106,10 @@ using StepFunction = std::function<Batch(const Batch&)>;
 // Parameters, buffers, gradients and optimizer state are found, not passed: what the function uses
 // and did not make is there before the step; what is still held when it returns stays.
 //
-// Throws Error where no plan fits the budget, where the step uses something that cannot be followed
+// Throws Infeasible where no plan fits the budget, and Error where the step uses something that cannot be followed
 // (named in the message), or where the planned step's bits differ from the plain one's. What the
-// function throws comes out as it is; tensors are then as the plain loop would have left them.
+// function throws comes out as it is; tensors are then as the plain loop would have left them, but for
+// Interrupted, which undoes the step.
 // One thread at a time; different steps may run on different threads.
 class Step {
  public:
@@ -107,6 +125,9 @@ class Step {
   const Graph& graph() const;
   const Plan& plan() const;
   const Schedule& schedule() const;
+
+  // The op at which a planned call failed last, with layer and line; empty if the last call did not.
+  const std::string& failed_op() const;
 
  private:
   friend class TrainingStep;

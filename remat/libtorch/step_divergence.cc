@@ -13,7 +13,8 @@
 namespace remat::detail {
 
 void StepRun::begin_recording() {
-  recorder_ = std::make_unique<Recorder>(RecorderOptions{.verb = "step", .follows = true});
+  recorder_ = std::make_unique<Recorder>(RecorderOptions{
+      .verb = "step", .follows = true, .host = &context_.options.host});
   recorder_->trace.threads = at::get_num_threads();
   for (const KnownTensor& each : context_.known) {
     recorder_->add_external(each.tensor, each.name, each.role,

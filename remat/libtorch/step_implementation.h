@@ -18,8 +18,10 @@ class Step::Implementation {
   Batch run(const Batch& batch);
   StepReport report() const;
   const detail::Variant& last() const;  // Throws Error before the first
+  const std::string& failed_op() const { return failed_op_; }
 
  private:
+  Batch run_once(const Batch& batch);
   int64_t use_arena(detail::Variant& variant);
   void followed(detail::Variant& variant);
   void learn(detail::StepRun& run, const Batch& results);
@@ -34,12 +36,14 @@ class Step::Implementation {
   std::vector<detail::Trace> seen_once_;  // courses that were recorded and not planned
   detail::Variant* last_ = nullptr;
   std::optional<detail::Repetition> repetition_;  // once the function is no longer called
+  std::string failed_op_;
   double capture_seconds_ = 0;
   int64_t calls_ = 0;
   int64_t planned_steps_ = 0;
   int64_t plain_steps_ = 0;
   int new_courses_in_a_row_ = 0;
   int plain_calls_left_ = 0;
+  bool adopted_ = false;  // this call was planned
   bool slices_ = true;
   bool said_plain_ = false;
   bool said_foreign_ = false;

@@ -173,7 +173,7 @@ void StepRun::follow(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
   }
   if (recorder_ == nullptr) {
-    diverge(concat(op.schema().name(), in_layer(current_scope()), " ", why));
+    diverge(concat(op.schema().name(), site_text(), " ", why));
   }
   recorder_->intercept(op, keys, stack);
 }
@@ -312,8 +312,18 @@ std::optional<Values> StepRun::run_until(OpId op) {
   }
 }
 
+// Where the program is: the layer, and the line where the host knows it.
+std::string StepRun::site_text() const {
+  CallSite site;
+  if (context_.options.host.call_site) {
+    site = context_.options.host.call_site();
+  }
+  return at_site(current_scope().empty() ? scope_text(site.layer) : current_scope(), site.line);
+}
+
 void StepRun::end() {
   rethrow();
+  const auto& collect = context_.options.host.collect;
   if (recorder_ == nullptr) {
     const auto whole = [&](Variant& variant) {
       if (position_ != variant.program.size()) {
@@ -332,6 +342,10 @@ void StepRun::end() {
       return std::string();
     };
     std::string why = whole(*variant_);
+    if (!why.empty() && position_ == variant_->program.size() && collect) {
+      collect();
+      why = whole(*variant_);
+    }
     if (why.empty() && generator_moved()) {
       diverge("the host has moved the generator");
     } else if (!why.empty() && !switch_variant([&](Variant& other) { return whole(other).empty(); })) {
@@ -339,6 +353,9 @@ void StepRun::end() {
     }
   }
   if (recorder_ != nullptr) {
+    if (collect) {
+      collect();
+    }
     listen_.reset();
     others_.reset();
     recorder_->finish();
@@ -415,6 +432,12 @@ Repetition StepRun::repetition(const Batch& results) const {
 
 // An op of the schedule threw: what it wrote is put back.
 void StepRun::fail() {
+  const OpId op = variant_->runner->next_op();
+  const auto& op_of = variant_->made.op_of;
+  const auto found = std::ranges::find(op_of, std::optional(op));
+  if (found != op_of.end()) {
+    failed_op_ = call_text(variant_->trace.ops[static_cast<size_t>(found - op_of.begin())]);
+  }
   variant_->runner->undo();
   runner_started_ = false;
   failed_ = true;
@@ -435,6 +458,11 @@ void StepRun::abandon() noexcept {
   }
   recorder_.reset();
   release();
+  drop_new_gradients();
+}
+
+// Gradients that the step began to make and did not end have no bytes.
+void StepRun::drop_new_gradients() {
   for (const auto& weak : parameters_) {
     const auto impl = weak.lock();
     if (impl == nullptr) {
@@ -445,6 +473,21 @@ void StepRun::abandon() noexcept {
       parameter.mutable_grad().reset();
     }
   }
+}
+
+void StepRun::undo() noexcept {
+  listen_.reset();
+  others_.reset();
+  if (recorder_ != nullptr) {
+    recorder_->drop_new_gradients();
+    recorder_->put_back();
+    recorder_->keep();  // as it is now
+    recorder_.reset();
+  } else if (runner_started_) {
+    variant_->runner->undo();
+  }
+  release();
+  drop_new_gradients();
 }
 
 }  // namespace remat::detail

@@ -54,6 +54,10 @@ class StepRun final : public OpInterceptor, public ByteSource {
   void end();
   // The function has thrown: tensors are left as a plain run would have left them.
   void abandon() noexcept;
+  // The same, but tensors that were there before are as they were then: the step was interrupted.
+  void undo() noexcept;
+  // The op at which the schedule failed, with layer and line; empty if it did not.
+  const std::string& failed_op() const { return failed_op_; }
 
   // The variant that was followed to the end; null if the run was recorded.
   Variant* followed() const { return recorder_ == nullptr ? variant_ : nullptr; }
@@ -121,6 +125,8 @@ class StepRun final : public OpInterceptor, public ByteSource {
   bool generator_moved() const;
   void rethrow();
   void fail();
+  void drop_new_gradients();
+  std::string site_text() const;
   void diverge(const std::string& why);
   void begin_recording();
   void repeat_prefix(size_t count);
@@ -145,6 +151,7 @@ class StepRun final : public OpInterceptor, public ByteSource {
   std::vector<c10::DataPtr> stale_;  // addresses that somebody may still read through
   std::optional<GeneratorState> generator_;  // the default one's, as it is while nothing runs
   std::string difference_;
+  std::string failed_op_;
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<ListenGuard> listen_;
   std::unique_ptr<OtherThreadsLog> others_;

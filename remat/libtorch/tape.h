@@ -26,6 +26,8 @@ struct Window {
   c10::DimVector strides;
   int64_t offset = 0;           // in elements
   bool wrapped_number = false;  // made from a C++ number: weaker in type promotion
+  bool conjugated = false;      // lazily: whoever reads it turns the sign of the imaginary part
+  bool negated = false;         // lazily
   bool operator==(const Window&) const = default;
 };
 

@@ -10,14 +10,20 @@
 #include "remat/core/error.h"
 
 namespace remat::detail {
+namespace {
+
+void set_lazy(const at::Tensor& tensor, const Window& window) {
+  tensor._set_conj(window.conjugated);
+  tensor._set_neg(window.negated);
+}
+
+}  // namespace
 
 void require_plain(const at::Tensor& tensor, const std::string& what) {
   const char* found = !tensor.device().is_cpu()          ? "on another device than the CPU"
                       : tensor.layout() != at::kStrided  ? "sparse, or of another layout than strided"
                       : tensor.is_nested()               ? "nested"
                       : tensor.is_quantized()            ? "quantized"
-                      : tensor.is_conj()                 ? "lazily conjugated"
-                      : tensor.is_neg()                  ? "lazily negated"
                       : tensor._is_zerotensor()          ? "a zero tensor without bytes"
                       : !tensor.has_storage()            ? "without a storage"
                                                          : nullptr;
@@ -31,7 +37,9 @@ Window window_of(const at::Tensor& tensor) {
           .sizes = c10::DimVector(tensor.sizes()),
           .strides = c10::DimVector(tensor.strides()),
           .offset = tensor.storage_offset(),
-          .wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number()};
+          .wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number(),
+          .conjugated = tensor.is_conj(),
+          .negated = tensor.is_neg()};
 }
 
 TensorView make_view(const at::Tensor& tensor, StorageId storage) {
@@ -44,7 +52,8 @@ TensorView make_view(const at::Tensor& tensor, StorageId storage) {
 bool same_shape(const at::Tensor& tensor, const Window& window) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return tensor.scalar_type() == window.dtype && impl->sizes() == window.sizes &&
-         impl->strides() == window.strides && impl->is_wrapped_number() == window.wrapped_number;
+         impl->strides() == window.strides && impl->is_wrapped_number() == window.wrapped_number &&
+         tensor.is_conj() == window.conjugated && tensor.is_neg() == window.negated;
 }
 
 at::Tensor make_tensor(const Window& window, const c10::Storage& storage) {
@@ -56,6 +65,7 @@ at::Tensor make_tensor(const Window& window, const c10::Storage& storage) {
   if (window.wrapped_number) {
     impl->set_wrapped_number(true);
   }
+  set_lazy(tensor, window);
   return tensor;
 }
 
@@ -64,6 +74,7 @@ at::Tensor make_alias(const Window& window, const c10::Storage& storage,
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(window.dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, window.offset);
+  set_lazy(tensor, window);
   return tensor;
 }
 
@@ -95,6 +106,13 @@ at::Tensor at_own_start(const at::Tensor& tensor) {
   TensorView view = make_view(tensor, StorageId{});
   view.offset = 0;
   return make_tensor(view, borrow(tensor.data_ptr(), span_bytes(tensor)));
+}
+
+std::string at_site(const std::string& scope, const std::string& line) {
+  if (line.empty()) {
+    return in_layer(scope);
+  }
+  return scope.empty() ? " (" + line + ")" : " (layer " + scope + ", " + line + ")";
 }
 
 std::string in_layer(const std::string& scope) {

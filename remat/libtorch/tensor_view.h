@@ -10,8 +10,8 @@
 // Tensors as windows onto storages: taking the window off a tensor, and making a tensor from it.
 namespace remat::detail {
 
-// Throws Error, beginning with `what`, unless the tensor is dense, strided and on the CPU, with
-// nothing lazy about it (conjugation, negation, zero tensors).
+// Throws Error, beginning with `what`, unless the tensor is dense, strided and on the CPU, with bytes (a
+// zero tensor has none).
 void require_plain(const at::Tensor& tensor, const std::string& what);
 
 Window window_of(const at::Tensor& tensor);
@@ -47,5 +47,7 @@ at::Tensor at_own_start(const at::Tensor& tensor);
 
 // " (layer encoder.0)", or nothing outside of any layer.
 std::string in_layer(const std::string& scope);
+// " (layer encoder.0, train.py:12)", with what is known of it.
+std::string at_site(const std::string& scope, const std::string& line);
 
 }  // namespace remat::detail

@@ -37,7 +37,7 @@ const c10::OperatorHandle& host_access_op() {
   return op;
 }
 
-std::string call_text(const SeenOp& op) { return op.op.schema().name() + in_layer(op.scope); }
+std::string call_text(const SeenOp& op) { return op.op.schema().name() + at_site(op.scope, op.line); }
 
 // Four lanes, so that a core reads as fast as its memory delivers.
 uint64_t digest(const void* bytes, size_t count) {

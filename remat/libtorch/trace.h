@@ -75,6 +75,7 @@ struct SeenOp {
   CallKind kind = CallKind::op;
   Phase phase = Phase::forward;
   std::string scope = {};
+  std::string line = {};  // of the program, where the host knows it
   std::vector<c10::IValue> arguments = {};  // undefined where tensors go
   std::vector<SeenTensor> tensors = {};
   std::vector<c10::IValue> outcome = {};    // what it returned, undefined where tensors go
@@ -111,7 +112,7 @@ SeenView seen_view(const at::Tensor& tensor, StorageNumber storage, int64_t base
 // "remat::host_access". Its kernel does nothing.
 const c10::OperatorHandle& host_access_op();
 
-// "aten::mm (layer fc)", for messages.
+// "aten::mm (layer fc, train.py:12)", for messages.
 std::string call_text(const SeenOp& op);
 
 // A number from a block of bytes: equal bytes, equal digests.

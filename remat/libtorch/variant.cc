@@ -84,11 +84,12 @@ class Adoption {
   std::unique_ptr<Variant> run(const std::function<std::shared_ptr<Arena>(int64_t)>& arena) {
     make_graph();
     const WrittenCopies after(recorder_);
+    std::optional<WrittenCopies> before;
     try {
       if (can_be_repeated()) {
         recorder_.put_back();
-        const WrittenCopies before(recorder_);
-        measure_ops(before);
+        before.emplace(recorder_);
+        measure_ops(*before);
         make_plan();
         compare(arena(variant_->placement().arena_bytes), after);
       } else {
@@ -96,6 +97,9 @@ class Adoption {
         make_plan();
       }
     } catch (...) {
+      if (before) {
+        before->restore();  // the recorder keeps it, for put_back
+      }
       recorder_.put_forward();
       after.restore();
       throw;
@@ -148,7 +152,8 @@ class Adoption {
       plain_seconds += static_cast<double>(op.time_ns) / 1e9;
     }
     const double seconds = std::min(options_.measure_seconds, kMeasuredSteps * plain_seconds);
-    variant_->graph = measure(variant_->recording(), {.seconds = seconds, .time_whole_step = false},
+    variant_->graph = measure(variant_->recording(),
+                              {.seconds = seconds, .time_whole_step = false, .poll = options_.host.poll},
                               [&](Runner& runner) { bind(runner); },
                               [&](Runner& runner) {
                                 runner.undo();
@@ -161,19 +166,38 @@ class Adoption {
   void make_plan() {
     const int64_t start = cpu_device().now_ns();
     Variant& variant = *variant_;
-    variant.plan = remat::plan(variant.graph, {.budget_bytes = options_.budget_bytes,
-                                               .strategy = options_.strategy,
-                                               .placed = true,
-                                               .time_limit_seconds = options_.plan_seconds,
-                                               .seed = options_.seed});
+    const int64_t budget_bytes =
+        options_.budget_of ? options_.budget_of(variant.graph) : options_.budget_bytes;
+    variant.report.budget_bytes = budget_bytes;
+    PlanOptions plan_options{.budget_bytes = budget_bytes,
+                             .strategy = options_.strategy,
+                             .placed = true,
+                             .time_limit_seconds = options_.plan_seconds,
+                             .seed = options_.seed};
+    std::exception_ptr interrupted;
+    if (options_.host.poll) {
+      plan_options.stop = [&] {  // called from inside of the solver, which nothing may be thrown through
+        try {
+          options_.host.poll();
+        } catch (...) {
+          interrupted = std::current_exception();
+        }
+        return interrupted != nullptr;
+      };
+    }
+    variant.plan = remat::plan(variant.graph, plan_options);
+    if (interrupted != nullptr) {
+      std::rethrow_exception(interrupted);
+    }
     if (!variant.plan.feasible) {
       const Floor least = floor(variant.graph, variant.plan);
       const Op& op = variant.graph.op(least.op);
-      throw Error(concat("[step] no plan fits the budget of ", format_bytes(options_.budget_bytes),
-                         ": the least known is ",
-                         format_bytes(std::max(least.bytes, variant.plan.peak_bytes)), " (set by ",
-                         op.name, op.scope.empty() ? "" : " of " + op.scope, " ", name(op.phase),
-                         "); raise the budget or make the batch smaller"));
+      throw Infeasible(
+          concat("[step] no plan fits the budget of ", format_bytes(budget_bytes),
+                 ": the least known is ", format_bytes(least.bytes), " (set by ", op.name,
+                 op.scope.empty() ? "" : " of " + op.scope, " ", name(op.phase),
+                 "); raise the budget or make the batch smaller"),
+          budget_bytes, least.bytes);
     }
     variant.schedule = rewrite(variant.graph, variant.plan.order);
     variant.report.plan_seconds = seconds_since(start);
@@ -183,7 +207,7 @@ class Adoption {
   void compare(const std::shared_ptr<Arena>& arena, const WrittenCopies& after) {
     Variant& variant = *variant_;
     Runner runner(variant.recording(), variant.schedule, variant.placement(), arena,
-                  options_.execute);
+                  {.poison = options_.execute.poison, .poll = options_.host.poll});
     std::vector<std::vector<uint64_t>> digests(variant.graph.ops.size());
     for (size_t i = 0; i < variant.trace.ops.size(); ++i) {
       if (variant.made.op_of[i]) {
@@ -194,7 +218,12 @@ class Adoption {
     runner.compare_with(&digests);
     runner.start();
     bind(runner);
-    runner.run_rest();
+    try {
+      runner.run_rest();
+    } catch (...) {
+      runner.undo();
+      throw;
+    }
     const std::optional<StorageNumber> wrong = first_wrong(runner, *arena, after);
     variant.counts = runner.counts();
     if (!wrong && same_generators()) {

@@ -143,14 +143,6 @@ Program sparse_gradients() {
   return program;
 }
 
-Program lazily_conjugated_tensors() {
-  const Classifier classifier;
-  return with_loss(classifier, [classifier](const Batch& batch) {
-    const Tensor spectrum = torch::fft::rfft(classifier.net->forward(batch[0]));
-    return F::cross_entropy((spectrum * spectrum.conj()).abs(), batch[1] % 2);
-  });
-}
-
 // Its function resizes a tensor that it has made.
 Program tensor_resized_inside() {
   const nn::CrossMapLRN2d norm(3);
@@ -285,9 +277,6 @@ std::vector<ProgramCase> failing_programs() {
 std::vector<ProgramCase> refused_programs() {
   return {
       {.name = "SparseGradients", .make = sparse_gradients, .refusal = "sparse"},
-      {.name = "LazilyConjugatedTensors",
-       .make = lazily_conjugated_tensors,
-       .refusal = "conjugated"},
       {.name = "TensorResizedInside", .make = tensor_resized_inside, .refusal = "resize_as_"},
       {.name = "AnotherThreadMakesTensors",
        .make = another_thread_makes_tensors,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <functional>
 #include <sstream>
@@ -335,6 +336,45 @@ Program transformer_encoder_layer() {
   return program;
 }
 
+// Its lengths are made in the step, and it reads them through const pointers.
+Program ctc_loss_of_lengths_that_are_computed() {
+  Program program = ctc_loss();
+  const auto layer = std::dynamic_pointer_cast<nn::LinearImpl>(program.modules[0]);
+  program.step = [layer, optimizer = program.optimizers[0]](const Batch& batch) {
+    optimizer->zero_grad();
+    const Tensor log_probabilities = layer->forward(batch[0]).log_softmax(2);
+    const Tensor steps = torch::ones_like(log_probabilities.select(2, 0)).sum(0).to(at::kLong);
+    const Tensor loss = F::ctc_loss(log_probabilities, batch[1], steps, batch[3] + 0);
+    loss.backward();
+    optimizer->step();
+    return Batch{loss};
+  };
+  return program;
+}
+
+// Where no gradient is needed, max_pool1d computes by itself, on several threads.
+Program pooled_mask() {
+  const Classifier classifier;
+  return with_loss(classifier, [classifier](const Batch& batch) {
+    const Tensor mask = torch::max_pool1d((batch[0] > 0).to(at::kFloat).unsqueeze(1), 3).mean();
+    return F::cross_entropy(classifier.net->forward(batch[0]) * mask, batch[1]);
+  });
+}
+
+// Tells a profiler where it is, as Python's optimizers do; what it is given differs at every step.
+Program marks_for_a_profiler() {
+  const Classifier classifier;
+  return with_loss(classifier, [classifier](const Batch& batch) {
+    const auto enter = c10::Dispatcher::singleton().findSchemaOrThrow("profiler::_record_function_enter_new", "");
+    const auto leave = c10::Dispatcher::singleton().findSchemaOrThrow("profiler::_record_function_exit", "_RecordFunction");
+    torch::jit::Stack stack = {std::string("forward"), c10::IValue()};
+    enter.callBoxed(&stack);
+    const Tensor loss = F::cross_entropy(classifier.net->forward(batch[0]), batch[1]);
+    leave.callBoxed(&stack);
+    return loss;
+  });
+}
+
 }  // namespace
 
 std::vector<ProgramCase> host_read_programs() {
@@ -359,6 +399,9 @@ std::vector<ProgramCase> host_read_programs() {
       {"SequenceCutAtItsLongest", sequence_cut_at_its_longest, 4},
       {"PackedSequencesWithAnLstm", packed_sequences_with_an_lstm, 6},
       {"CtcLoss", ctc_loss, 4},
+      {"CtcLossOfLengthsThatAreComputed", ctc_loss_of_lengths_that_are_computed},
+      {"PooledMask", pooled_mask},
+      {"MarksForAProfiler", marks_for_a_profiler},
       {"TransformerEncoderLayer", transformer_encoder_layer},
   };
 }

@@ -278,6 +278,25 @@ Program in_place_activations() {
   return program;
 }
 
+Program lazily_conjugated_tensors() {
+  const Classifier classifier;
+  return with_loss(classifier, [classifier](const Batch& batch) {
+    const Tensor spectrum = torch::fft::rfft(classifier.net->forward(batch[0]));
+    return F::cross_entropy((spectrum * spectrum.conj()).abs(), batch[1] % 2);
+  });
+}
+
+// A rotary embedding as complex numbers: the backward of a product of them conjugates lazily.
+Program complex_products() {
+  const Classifier classifier;
+  return with_loss(classifier, [classifier](const Batch& batch) {
+    const Tensor h = classifier.net->forward(batch[0]);
+    const Tensor turn = torch::polar(torch::ones({2}), torch::arange(2.0));
+    const Tensor turned = torch::view_as_complex(torch::cat({h, h.slice(1, 0, 1)}, 1).view({-1, 2, 2})) * turn;
+    return F::cross_entropy(torch::view_as_real(turned).flatten(1), batch[1]);
+  });
+}
+
 }  // namespace
 
 std::vector<ProgramCase> layout_programs() {
@@ -300,6 +319,8 @@ std::vector<ProgramCase> layout_programs() {
       {"NothingIsReturned", nothing_is_returned},
       {"ViewsWrittenInPlace", views_written_in_place},
       {"InPlaceActivations", in_place_activations},
+      {"LazilyConjugatedTensors", lazily_conjugated_tensors},
+      {"ComplexProducts", complex_products},
   };
 }
 

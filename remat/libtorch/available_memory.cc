@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remat/libtorch/available_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+namespace remat::detail {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The number in a file that holds one; none where it is missing or says "max".
+std::optional<int64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// The number behind a word: "MemAvailable: 12345 kB", "inactive_file 4096".
+std::optional<int64_t> number_behind(const std::string& path, const std::string& word) {
+  std::ifstream file(path);
+  for (std::string found; file >> found;) {
+    int64_t number = 0;
+    if (found == word && file >> number) {
+      return number;
+    }
+  }
+  return std::nullopt;
+}
+
+// What a folder of the cgroup file system leaves of its limit.
+int64_t left_in(const std::string& folder, const char* limit_file, const char* usage_file,
+                const char* cache_word) {
+  const auto limit = number_in(folder + limit_file);
+  const auto usage = number_in(folder + usage_file);
+  if (!limit || !usage) {
+    return kUnlimited;
+  }
+  const int64_t cache = number_behind(folder + "/memory.stat", cache_word).value_or(0);
+  return std::max<int64_t>(0, *limit - *usage + std::min(cache, *usage));
+}
+
+// The folders from the process's own up to the root of its hierarchy.
+template <typename Visit>
+void visit_upwards(const std::string& mount, std::string path, Visit visit) {
+  while (true) {
+    visit(mount + (path == "/" ? "" : path));
+    if (path.empty() || path == "/") {
+      return;
+    }
+    path.resize(path.rfind('/'));
+  }
+}
+
+}  // namespace
+
+int64_t available_bytes(const std::string& root) {
+  int64_t left = number_behind(root + "proc/meminfo", "MemAvailable:").value_or(kUnlimited / 1024) * 1024;
+  std::ifstream groups(root + "proc/self/cgroup");  // "4:memory:/user/job", or "0::/user/job"
+  for (std::string line; std::getline(groups, line);) {
+    std::istringstream parts(line);
+    std::string number, controllers, path;
+    std::getline(parts, number, ':');
+    std::getline(parts, controllers, ':');
+    std::getline(parts, path);
+    if (controllers.empty()) {
+      visit_upwards(root + "sys/fs/cgroup", path, [&](const std::string& folder) {
+        left = std::min(left, left_in(folder, "/memory.max", "/memory.current", "inactive_file"));
+      });
+    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
+      visit_upwards(root + "sys/fs/cgroup/memory", path, [&](const std::string& folder) {
+        left = std::min(left, left_in(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                                      "total_inactive_file"));
+      });
+    }
+  }
+  return left;
+}
+
+}  // namespace remat::detail
