@@ -23,10 +23,12 @@ Uses uses_of(const Graph& graph) {
 }
 
 OpId turning_point(const Graph& graph) {
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    if (graph.ops[i].phase != Phase::forward) return static_cast<OpId>(i);
-  }
   if (graph.ops.empty()) return OpId{};
+  // An update may begin before forward does: what it reads on the host (Adam's step counts) comes first.
+  const auto backward = std::ranges::find(graph.ops, Phase::backward, &Op::phase);
+  const auto update = std::ranges::find(graph.ops, Phase::optimizer, &Op::phase);
+  const auto found = backward != graph.ops.end() ? backward : update;
+  if (found != graph.ops.end()) return static_cast<OpId>(found - graph.ops.begin());
   const Schedule schedule = rewrite(graph, given_order(graph));
   return schedule.steps[simulate_peak(graph, schedule).step].op;
 }

@@ -41,6 +41,20 @@ TEST(Uses, TurnAtTheFirstOpThatIsNotForward) {
   EXPECT_EQ(turning_point(Graph{}), OpId{0});
   // One phase only: the op at which most is there, 4 + 8 + 8.
   EXPECT_EQ(turning_point(parse_graph(R"(remat-graph 1
+external steps 4 optimizer_state
+op count optimizer kind=aten::add_ time_ns=1 updates=steps
+op f forward kind=aten::f time_ns=1 creates=a:8
+op d backward kind=aten::d time_ns=1 reads=a creates=b:8
+output b
+)")),
+            OpId{2});
+  EXPECT_EQ(turning_point(parse_graph(R"(remat-graph 1
+op f forward kind=aten::f time_ns=1 creates=a:8
+op u optimizer kind=aten::u time_ns=1 reads=a creates=b:8
+output b
+)")),
+            OpId{1});
+  EXPECT_EQ(turning_point(parse_graph(R"(remat-graph 1
 external x 4 input
 op f forward kind=k time_ns=1 reads=x creates=a:8
 op g forward kind=k time_ns=1 reads=a creates=b:8
