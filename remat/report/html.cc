@@ -33,7 +33,9 @@ constexpr Layer kLayers[] = {
 
 constexpr double kWidth = 1000;
 constexpr double kHeight = 320;
-constexpr size_t kMostColumns = 1000;  // more than a screen can show apart
+constexpr double kMargin = 24;      // above for the label of the budget, below for the key
+constexpr double kKeyWidth = 125;
+constexpr size_t kMostColumns = 500;  // more than one can tell apart
 
 // So many moments that each has a column, the largest of those that share one.
 std::vector<Moment> columns_of(const std::vector<Moment>& timeline) {
@@ -72,17 +74,16 @@ const char* html_style() {
          "table{border-collapse:collapse;margin:1rem 0}"
          "td,th{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}"
          "td:first-child,th:first-child{text-align:left;font-family:monospace}"
-         "svg{width:100%;height:auto;background:#fafafa}"
-         ".key span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}";
+         "svg{width:100%;height:auto;background:#fafafa}";
 }
 
 std::string timeline_svg(const std::vector<Moment>& timeline, const TimelineAxes& axes) {
   const std::vector<Moment> columns = columns_of(timeline);
   const size_t count = columns.size();
   std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}' role='img'>"
-      "<title>Bytes over the step</title>",
-      kWidth, kHeight);
+      "<svg viewBox='0 {} {} {}' role='img' font-family='sans-serif' "
+      "font-size='14'><title>Bytes over the step</title>",
+      -kMargin, kWidth, kHeight + 2 * kMargin);
   const auto x = [&](size_t i) {
     return kWidth * static_cast<double>(i) / static_cast<double>(std::max<size_t>(count, 1));
   };
@@ -91,38 +92,33 @@ std::string timeline_svg(const std::vector<Moment>& timeline, const TimelineAxes
            (1 - static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(axes.top_bytes, 1)));
   };
   std::vector<int64_t> below(count, 0);
+  double key_x = 0;
   for (const Layer& layer : kLayers) {
-    std::string upper;
-    std::vector<std::string> lower;
-    bool any = false;
-    for (size_t i = 0; i < count; ++i) {
-      const int64_t bottom = below[i];
-      below[i] += layer.bytes(columns[i]);
-      any = any || below[i] > bottom;
-      upper += fmt::format("{:.1f},{:.1f} {:.1f},{:.1f} ", x(i), y(below[i]), x(i + 1), y(below[i]));
-      lower.push_back(
-          fmt::format("{:.1f},{:.1f} {:.1f},{:.1f} ", x(i + 1), y(bottom), x(i), y(bottom)));
+    std::vector<int64_t> above = below;
+    for (size_t i = 0; i < count; ++i) above[i] += layer.bytes(columns[i]);
+    if (above == below) continue;
+    svg += fmt::format("<path fill='{}' d='M0,{:.1f}", layer.colour, y(above.front()));
+    for (size_t i = 1; i < count; ++i) {
+      if (above[i] != above[i - 1]) svg += fmt::format("H{:.1f}V{:.1f}", x(i), y(above[i]));
     }
-    if (!any) continue;
-    svg += fmt::format("<polygon fill='{}' points='{}", layer.colour, upper);
-    for (auto each = lower.rbegin(); each != lower.rend(); ++each) svg += *each;
-    svg += "'/>";
+    svg += fmt::format("H{}V{:.1f}", kWidth, y(below.back()));
+    for (size_t i = count - 1; i > 0; --i) {
+      if (below[i] != below[i - 1]) svg += fmt::format("H{:.1f}V{:.1f}", x(i), y(below[i - 1]));
+    }
+    svg += fmt::format("H0Z'/><rect x='{0}' y='{1}' width='12' height='12' fill='{2}'/>"
+                       "<text x='{3}' y='{4}' fill='#222'>{5}</text>",
+                       key_x, kHeight + 6, layer.colour, key_x + 16, kHeight + 17, layer.name);
+    key_x += kKeyWidth;
+    below = std::move(above);
   }
-  if (axes.budget_bytes) {
+  const auto line_at = [&](int64_t bytes, const char* what) {
     svg += fmt::format(
         "<line x1='0' x2='{0}' y1='{1:.1f}' y2='{1:.1f}' stroke='#222' stroke-dasharray='8 5'/>"
-        "<text x='8' y='{2:.1f}' font-family='sans-serif' font-size='14' fill='#222'>budget {3}</text>",
-        kWidth, y(*axes.budget_bytes), y(*axes.budget_bytes) - 6, format_bytes(*axes.budget_bytes));
-  }
+        "<text x='8' y='{2:.1f}' fill='#222'>{3} {4}</text>",
+        kWidth, y(bytes), y(bytes) - 6, what, format_bytes(bytes));
+  };
+  line_at(axes.budget_bytes.value_or(axes.top_bytes), axes.budget_bytes ? "budget" : "peak");
   return svg + "</svg>";
-}
-
-std::string timeline_key() {
-  std::string out = "<p class='key'>";
-  for (const Layer& layer : kLayers) {
-    out += fmt::format("<span style='background:{}'></span>{}", layer.colour, layer.name);
-  }
-  return out + "</p>";
 }
 
 }  // namespace remat

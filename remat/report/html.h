@@ -17,13 +17,11 @@ const char* html_style();
 
 struct TimelineAxes {
   int64_t top_bytes = 0;                     // at the upper edge
-  std::optional<int64_t> budget_bytes = {};  // drawn as a line
+  std::optional<int64_t> budget_bytes = {};  // drawn as a line; without it, the upper edge is
 };
 
-// Resident bytes over the steps, stacked by role, as one <svg>. Of a long timeline neighbours are drawn
-// as one, by the largest of them.
+// Resident bytes over the steps, stacked by role, with a key, as one <svg>. Of a long timeline neighbours
+// are drawn as one, by the largest of them.
 std::string timeline_svg(const std::vector<Moment>& timeline, const TimelineAxes& axes);
-// Which colour is which role, as a paragraph.
-std::string timeline_key();
 
 }  // namespace remat

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "remat/core/plan.h"
@@ -53,7 +54,9 @@ TimelineAxes axes_for(int64_t top_bytes, int64_t budget_bytes) {
 
 std::string plan_svg(const Graph& graph, const Schedule& schedule, int64_t budget_bytes) {
   const Simulation planned = simulate(graph, schedule);
-  return timeline_svg(planned.timeline, axes_for(planned.peak_bytes, budget_bytes));
+  std::string svg = timeline_svg(planned.timeline, axes_for(planned.peak_bytes, budget_bytes));
+  // Outside of a page it must say what it is.
+  return svg.insert(std::string_view("<svg").size(), " xmlns='http://www.w3.org/2000/svg'");
 }
 
 std::string plan_html(const Graph& graph, const Schedule& schedule, int64_t budget_bytes,
@@ -70,7 +73,7 @@ std::string plan_html(const Graph& graph, const Schedule& schedule, int64_t budg
       share(planned.peak_bytes, plain.peak_bytes), format_ns(planned.time_ns),
       share(planned.time_ns, plain.time_ns));
   out += "<h2>Plain</h2>" + timeline_svg(plain.timeline, axes);
-  out += "<h2>Planned</h2>" + timeline_svg(planned.timeline, axes) + timeline_key();
+  out += "<h2>Planned</h2>" + timeline_svg(planned.timeline, axes);
   const std::vector<Extra> rows = extra_by_layer(graph, schedule);
   if (!rows.empty()) {
     out += "<h2>Computed again</h2><table><tr><th>layer</th><th>ops</th><th>time</th><th>share</th></tr>";

@@ -41,7 +41,7 @@ std::string profile_html(const ProfileReport& report) {
       format_bytes(report.eager_peak_bytes), format_ns(report.op_time_ns),
       format_ns(report.step_ns));
   out += "<h2>Bytes over the ops of the step</h2>" +
-         timeline_svg(report.timeline, {.top_bytes = report.keep_all_peak_bytes}) + timeline_key();
+         timeline_svg(report.timeline, {.top_bytes = report.keep_all_peak_bytes});
   add_table(out, "role", report.roles, report);
   add_table(out, "phase", report.phases, report);
   add_table(out, "layer", report.layers, report);
