@@ -7,14 +7,17 @@ SECONDS  ?= 600
 # Units that use a precompiled header are cached only by a ccache that is told so.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
-.PHONY: help demo build test test-release test-sanitizers test-libtorch-sanitizers bench bench-libtorch install fuzz clean packages configured
+.PHONY: help demo build python wheel test test-release test-sanitizers test-libtorch-sanitizers test-families bench bench-libtorch bench-peers install fuzz clean packages configured
 help:
 	@echo "make demo                 train ResNet-50 and a GPT at half their memory beside plain LibTorch"
 	@echo "make build                the tool, at build/bin/remat"
+	@echo "make python               the Python package, built into a wheel and installed into .venv"
 	@echo "make test                 build and run every test; those of the core with sanitizers too"
 	@echo "make test-libtorch-sanitizers   some tests of the LibTorch part with sanitizers, those of threads with TSan"
+	@echo "make test-families        train 120-odd model families of transformers inside budgets (an hour)"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
 	@echo "make bench-libtorch       those that train: half an hour or more, on a machine with nothing else to do"
+	@echo "make bench-peers          beside torch.utils.checkpoint and torch.compile (an hour, on an idle machine)"
 	@echo "make install PREFIX=dir   the library for find_package(remat), and the tool, into that folder"
 	@echo "make fuzz [SECONDS=600]   fuzz both parsers with clang's libFuzzer, each for that long"
 	@echo "make clean                remove what was built"
@@ -26,6 +29,12 @@ packages: .venv/installed
 .venv/installed: requirements.txt
 	@python3 -m venv .venv 2>/dev/null || { tools/install_packages.sh python3-venv && python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@.venv/bin/python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || \
+	  tools/install_packages.sh python3-dev
+	@touch $@
+
+.venv/installed-test: requirements-test.txt .venv/installed
+	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@
 
 configured: packages
@@ -33,6 +42,18 @@ configured: packages
 
 build: configured
 	@cmake --build build -j $(JOBS) --target remat_cli
+
+# What `pip install .` does, in the folder that `build` compiles in and with its options, so that nothing
+# is compiled twice.
+wheel: configured
+	@cmake --build build -j $(JOBS) --target remat_python remat_command
+	@rm -rf build/wheel
+	@.venv/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel \
+	  $(addprefix --config-settings=,build-dir=build $(addprefix cmake.define.REMAT_,TESTS=ON BENCH=ON INSTALL=ON)) .
+
+python: wheel
+	@.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/*.whl
+	@echo "installed: .venv/bin/python -c 'import remat', .venv/bin/remat"
 
 demo: build
 	@build/bin/remat plan bench/graphs/resnet50.graph --budget 75%,50%,35% --strategy every_k,mutwo,auto
@@ -45,8 +66,9 @@ demo: build
 test: packages
 	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-release test-sanitizers
 
-test-release: configured
+test-release: configured .venv/installed-test
 	@cmake --build build -j $(JOBS)
+	@$(MAKE) --no-print-directory wheel
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # The random graphs of the property tests run in full in the optimised build; under the sanitizers,
@@ -55,6 +77,9 @@ test-sanitizers: packages
 	@cmake --preset dev >/dev/null
 	@cmake --build build-dev -j $(JOBS)
 	@REMAT_PROPERTY_PERCENT=10 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
+
+test-families: python .venv/installed-test
+	@OMP_WAIT_POLICY=PASSIVE .venv/bin/python python/tests/all_families.py
 
 test-libtorch-sanitizers: packages
 	@cmake --preset dev-torch >/dev/null
@@ -75,6 +100,12 @@ bench-libtorch: configured
 	@build/bin/run_bench
 	@build/bin/run_bench overhead
 	@.venv/bin/python bench/eager_bench.py build/bin/eager_bench
+
+bench-peers: python .venv/installed-test
+	@tools/install_packages.sh libtcmalloc-minimal4
+	@.venv/bin/python bench/python_step.py
+	@.venv/bin/python bench/peers/peers.py build/peers.jsonl
+	@.venv/bin/python bench/peers/table.py build/peers.jsonl bench/peers/README.md bench/peers/chart.svg
 
 install: configured
 	@test -n "$(PREFIX)" || { echo "say where to: make install PREFIX=dir" >&2; exit 2; }

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// remat::Step for Python. The step holds no Python object: the function, and everything else that it
+// needs of the interpreter, comes with each call as one object, so that Python's collector sees all
+// references.
+#include "remat/libtorch/step.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "python/bindings/bindings.h"
+#include "remat/libtorch/capture.h"
+#include "remat/libtorch/op_traits.h"
+#include "remat/report/plan_html.h"
+
+namespace remat::python {
+namespace {
+
+namespace py = pybind11;
+
+constexpr std::chrono::milliseconds kBetweenLooks(10);
+
+// An interpreter that ends would end this thread, if it is a daemon, inside of our frames, whose unwinding
+// is not made for that. It waits for the end of the process instead.
+void wait_if_interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030d0000
+  const bool ends = Py_IsFinalizing() != 0;
+#else
+  const bool ends = _Py_IsFinalizing() != 0;
+#endif
+  while (ends) {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+}
+
+class WithGil {
+ public:
+  WithGil() {
+    wait_if_interpreter_ends();
+    gil_.emplace();
+  }
+
+ private:
+  std::optional<py::gil_scoped_acquire> gil_;
+};
+
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() {
+    wait_if_interpreter_ends();
+    PyEval_RestoreThread(state_);
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// What the interpreter raised, while C++ unwinds. Its references are only touched with the GIL.
+class Raised {
+ public:
+  void take(py::error_already_set&& error) {
+    error_ = std::make_unique<py::error_already_set>(std::move(error));
+  }
+  [[noreturn]] void rethrow() {
+    const std::unique_ptr<py::error_already_set> error = std::move(error_);
+    throw py::error_already_set(*error);
+  }
+
+ private:
+  std::unique_ptr<py::error_already_set> error_;
+};
+
+class PyStep {
+ public:
+  PyStep(std::optional<int64_t> budget_bytes, std::optional<double> budget_share, StepOptions options)
+      : step_([this](const Batch&) { return call_function(); },
+              with_host(budget_bytes, budget_share, std::move(options))) {}
+
+  // `call` is the function, without arguments, that returns a list of tensors; its methods are the rest
+  // of what the library may ask the interpreter.
+  Batch run(const Batch& batch, const py::object& call) {
+    if (running_) {
+      throw Error("[step] the step is running already, on another thread or in its own function; "
+                  "expected one call at a time");
+    }
+    struct Running {
+      PyStep& step;
+      Running(PyStep& owner, py::handle called) : step(owner) {
+        step.running_ = true;
+        step.call_ = called;
+      }
+      ~Running() { step.running_ = false; }
+    } const running(*this, call);
+    try {
+      const WithoutGil without_gil;
+      return step_(batch);
+    } catch (const Interrupted&) {
+      raised_.rethrow();
+    } catch (const c10::Error&) {
+      torch::translate_exception_to_python(std::current_exception());
+      throw py::error_already_set();
+    }
+  }
+
+  const Step& step() const { return step_; }
+
+ private:
+  StepOptions with_host(std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
+                        StepOptions options) {
+    if (budget_bytes) {
+      options.budget_bytes = *budget_bytes;
+    } else if (budget_share) {
+      options.budget_of = share_of_plain_peak(*budget_share);
+    } else {
+      options.budget_of = available_memory();
+    }
+    options.notice = [this](const std::string& what) {
+      const WithGil gil;
+      try {
+        call_.attr("notice")(what);
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("remat's notice");  // the step itself went well
+      }
+    };
+    options.host.call_site = [this] {
+      const WithGil gil;
+      const auto [layer, line] =
+          py::cast<std::pair<std::string, std::string>>(call_.attr("call_site")());
+      return CallSite{layer, line};
+    };
+    options.host.name_of = [this](const at::Tensor& tensor) {
+      const WithGil gil;
+      return py::cast<std::string>(call_.attr("name_of")(tensor));
+    };
+    options.host.collect = [this] {
+      const WithGil gil;
+      call_.attr("collect")();
+    };
+    options.host.poll = [this] {
+      const auto now = std::chrono::steady_clock::now();
+      if (now < next_look_) {
+        return;
+      }
+      next_look_ = now + kBetweenLooks;
+      const WithGil gil;
+      if (PyErr_CheckSignals() != 0) {
+        interrupt(py::error_already_set());
+      }
+    };
+    return options;
+  }
+
+  Batch call_function() {
+    const WithGil gil;
+    try {
+      return py::cast<Batch>(call_());
+    } catch (py::error_already_set& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) {
+        interrupt(std::move(error));
+      }
+      throw;
+    }
+  }
+
+  [[noreturn]] void interrupt(py::error_already_set&& error) {
+    raised_.take(std::move(error));
+    throw Interrupted("[step] interrupted");
+  }
+
+  py::handle call_;  // while a call runs, whose caller owns it
+  bool running_ = false;
+  std::chrono::steady_clock::time_point next_look_;  // for signals: taking the GIL is not for every op
+  Raised raised_;
+  Step step_;
+};
+
+py::dict counts_of(const StepCounts& counts) {
+  py::dict made;
+  made["peak_bytes"] = counts.peak_bytes;
+  made["outside_allocations"] = counts.outside_allocations;
+  made["outside_bytes"] = counts.outside_bytes;
+  made["moved_bytes"] = counts.moved_bytes;
+  return made;
+}
+
+py::dict report_of(const PyStep& self) {
+  const StepReport report = [&] {
+    const py::gil_scoped_release without_gil;
+    return self.step().report();
+  }();
+  py::dict made;
+  made["budget_bytes"] = report.budget_bytes;
+  made["keep_all_peak_bytes"] = report.keep_all_peak_bytes;
+  made["eager_peak_bytes"] = report.eager_peak_bytes;
+  made["floor_bytes"] = report.floor_bytes;
+  made["predicted_peak_bytes"] = report.predicted_peak_bytes;
+  made["measured_peak_bytes"] = report.measured_peak_bytes;
+  made["peak_bytes"] = report.peak_bytes;
+  made["arena_bytes"] = report.arena_bytes;
+  made["external_bytes"] = report.external_bytes;
+  made["keep_all_time_ns"] = report.keep_all_time_ns;
+  made["time_ns"] = report.time_ns;
+  made["strategy"] = report.strategy;
+  made["capture_seconds"] = report.capture_seconds;
+  made["measure_seconds"] = report.measure_seconds;
+  made["plan_seconds"] = report.plan_seconds;
+  made["variants"] = report.variants;
+  made["planned_steps"] = report.planned_steps;
+  made["plain_steps"] = report.plain_steps;
+  made["counts"] = counts_of(report.counts);
+  py::list timeline;
+  for (const Moment& moment : report.timeline) {
+    timeline.append(moment.bytes);
+  }
+  made["timeline"] = timeline;
+  return made;
+}
+
+}  // namespace
+
+void bind_step(py::module_& module) {
+  py::class_<PyStep>(module, "Step")
+      .def(py::init([](std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
+                       std::string strategy, double plan_seconds, double measure_seconds,
+                       uint64_t seed, std::optional<int64_t> follow, int max_variants) {
+             StepOptions options;
+             options.strategy = std::move(strategy);
+             options.plan_seconds = plan_seconds;
+             options.measure_seconds = measure_seconds;
+             options.seed = seed;
+             options.follow = follow.value_or(kEveryStep);
+             options.max_variants = max_variants;
+             return std::make_unique<PyStep>(budget_bytes, budget_share, std::move(options));
+           }),
+           py::kw_only(), py::arg("budget_bytes"), py::arg("budget_share"), py::arg("strategy"),
+           py::arg("plan_seconds"), py::arg("measure_seconds"), py::arg("seed"), py::arg("follow"),
+           py::arg("max_variants"))
+      .def("run", &PyStep::run)
+      .def("failed_op", [](const PyStep& self) { return self.step().failed_op(); })
+      .def("report", &report_of)
+      // The objects are the step's; a later call may replace them, so each is a copy.
+      .def("graph", [](const PyStep& self) { return self.step().graph(); })
+      .def("plan", [](const PyStep& self) { return self.step().plan(); })
+      .def("schedule", [](const PyStep& self) { return self.step().schedule(); });
+  module.def("following", &detail::capturing,
+             "Whether a step runs on this thread, recorded or followed.");
+  module.def("declare_pure", &detail::declare_pure);
+}
+
+}  // namespace remat::python

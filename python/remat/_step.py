@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step inside a memory budget."""
+
+import functools
+import gc
+import threading
+import warnings
+
+import torch
+
+from . import _remat
+from ._optimizers import optimizers_noted
+from ._program import Program
+from ._remat import Error
+from ._report import Report
+from ._trees import tensors_in, with_tensors
+
+
+def step(function=None, *, budget, **options):
+    """A decorator: the function does a whole training step and from now on stays inside the budget.
+
+        @remat.step(budget="2GiB")
+        def train_step(batch): ...
+
+    It computes the same bits as before. See Step for the budget and the options.
+    """
+    if function is None:
+        return lambda each: Step(each, budget=budget, **options)
+    return Step(function, budget=budget, **options)
+
+
+class Step:
+    """A function that does a training step, called inside a memory budget.
+
+    budget: bytes as a number or with a unit ("2GiB", "1.5 GB"), a share of what the plain step needs
+    ("50%"), or "auto": what the machine or the cgroup has left, less a tenth. It bounds parameters, buffers,
+    gradients, optimizer state, batch and all intermediate values of the step.
+
+    strategy: how to plan (remat.strategies()). plan_seconds, measure_seconds: how long to. max_variants:
+    courses of the function (batch shapes, branches) that are kept with a plan. follow: after so many calls
+    the function is no longer called, only its kernels. notice: called with a text about what is worth
+    knowing; by default it becomes a warning, once per text. model: gives the layers their names where they
+    are not called as modules of one outermost one.
+    """
+
+    def __init__(
+        self,
+        function,
+        *,
+        budget,
+        strategy="auto",
+        plan_seconds=5.0,
+        measure_seconds=2.0,
+        seed=1,
+        follow=None,
+        max_variants=8,
+        notice=None,
+        model=None,
+    ):
+        if not callable(function):
+            raise TypeError(f"remat.step expects a function, found {type(function).__name__}")
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._notice = _warn if notice is None else notice
+        self._program = Program(model)
+        self._result = None  # of the last call; kept for `follow` only
+        self._keeps_result = follow is not None
+        self._step = _remat.Step(
+            **_budget_arguments(budget),
+            strategy=strategy,
+            plan_seconds=plan_seconds,
+            measure_seconds=measure_seconds,
+            seed=seed,
+            follow=follow,
+            max_variants=max_variants,
+        )
+
+    def __call__(self, *args, **kwargs):
+        call = _Call(self, args, kwargs)
+        with _collector_off, optimizers_noted() as optimizers:
+            try:
+                tensors = self._step.run(tensors_in((args, kwargs)), call)
+            except KeyboardInterrupt:
+                optimizers.put_back()  # the tensors are already
+                raise
+            except BaseException as error:
+                raise _translated(error, self._step.failed_op())
+        if call.called:
+            if self._keeps_result:
+                self._result = call.result
+            return call.result
+        return with_tensors(self._result, tensors)
+
+    def __get__(self, instance, owner=None):
+        """As a method: one step for each object, so that two objects do not share plans."""
+        if instance is None:
+            return self
+        raise Error(
+            "[step] a decorated method would share one step among all objects; make the step where the object "
+            "is made: self.train_step = remat.step(self.train_step, budget=...)"
+        )
+
+    def report(self):
+        """Bytes, times and counts of the plan that ran last."""
+        return Report(self._step.report(), self)
+
+    def graph(self):
+        """The recorded step, with measured times."""
+        return self._step.graph()
+
+    def plan(self):
+        """The order in which its ops run."""
+        return self._step.plan()
+
+    def schedule(self):
+        """What runs when, on which copies, and when these are freed."""
+        return self._step.schedule()
+
+    def save_html(self, path):
+        """Writes a page with the plain step beside the planned one. It needs no network."""
+        page = _remat.plan_html(
+            self.graph(), self.schedule(), self._step.report()["budget_bytes"], self._title()
+        )
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
+
+    def _title(self):
+        return getattr(self._function, "__name__", type(self._function).__name__)
+
+    def __reduce__(self):
+        raise TypeError(
+            "a remat step cannot be pickled: it holds a plan for this process; make it where it is used"
+        )
+
+    def __repr__(self):
+        return f"<remat.{type(self).__name__} of {self._title()}>"
+
+
+class TrainingStep(Step):
+    """A loss function and its backward inside a memory budget, for those who keep the optimizer outside.
+
+        step = remat.TrainingStep(lambda x, y: F.cross_entropy(model(x), y), model, budget="50%")
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = step(x, y)          # fills p.grad, as loss.backward() would
+            optimizer.step()
+
+    The loss comes back without history. `model` (a module) gives layers and parameters their names.
+    """
+
+    def __init__(self, loss_function, model=None, *, budget, **options):
+        if not callable(loss_function):
+            raise TypeError(f"remat.TrainingStep expects a function, found {type(loss_function).__name__}")
+
+        @functools.wraps(loss_function, updated=())
+        def forward_and_backward(*args, **kwargs):
+            with torch.enable_grad():
+                loss = loss_function(*args, **kwargs)
+                _check_loss(loss)
+                loss.backward()
+            return loss.detach()
+
+        super().__init__(forward_and_backward, budget=budget, model=model, **options)
+
+
+class _Call:
+    """One call of the function, and what the library may ask the interpreter meanwhile."""
+
+    def __init__(self, owner, args, kwargs):
+        self._owner = owner
+        self._args = args
+        self._kwargs = kwargs
+        self._collected = False
+        self.called = False
+        self.result = None
+        self.call_site = owner._program.call_site
+        self.name_of = owner._program.name_of
+        self.notice = owner._notice
+
+    def __call__(self):
+        self.called = True
+        self.result = self._owner._function(*self._args, **self._kwargs)
+        return tensors_in(self.result)
+
+    def collect(self):
+        # Objects of this call are young, since the collector was off. A second time it must be thorough.
+        gc.collect() if self._collected else gc.collect(0)
+        self._collected = True
+
+
+class _CollectorOff:
+    """Python's collector off while any step runs, so that what the step leaves in cycles stays young and
+    is found quickly."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self):
+        with self._lock:
+            if self._inside == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_on:
+                gc.enable()
+
+
+_collector_off = _CollectorOff()
+
+
+def _budget_arguments(budget):
+    if isinstance(budget, str):
+        text = budget.strip()
+        if text == "auto":
+            return {"budget_bytes": None, "budget_share": None}
+        if text.endswith("%"):
+            whole = 10**15
+            return {"budget_bytes": None, "budget_share": _remat.parse_budget(text, whole) / whole}
+        return {"budget_bytes": _remat.parse_budget(text, 0), "budget_share": None}
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 2**62:
+        raise Error(
+            f"[step] the budget is {budget!r}; expected bytes (a number, or a text like '2GiB'), a share of the "
+            "plain peak like '50%', or 'auto'"
+        )
+    return {"budget_bytes": int(budget), "budget_share": None}
+
+
+def _check_loss(loss):
+    if not isinstance(loss, torch.Tensor):
+        found = type(loss).__name__
+    elif loss.numel() != 1:
+        found = f"a tensor of {loss.numel()} elements"
+    elif not loss.requires_grad:
+        found = "a tensor that does not depend on any parameter"
+    else:
+        return
+    raise Error(f"[step] the loss function returned {found}; expected one number to differentiate")
+
+
+def _translated(error, failed_op):
+    """The library's errors that came through an op of torch arrive as RuntimeError; others stay as they are."""
+    if type(error) is RuntimeError and str(error).startswith("[step] "):
+        error = Error(str(error).split("\n")[0]).with_traceback(error.__traceback__)
+        error.__suppress_context__ = True
+    if failed_op and hasattr(error, "add_note"):
+        error.add_note(f"remat: in {failed_op.strip()}")
+    return error
+
+
+def _warn(text):
+    warnings.warn(text, stacklevel=3)  # where the step was called
