@@ -42,7 +42,7 @@ SHARES = [50, 33]  # percent of the plain peak
 SETUP_SECONDS = 600
 COMPILE_SECONDS = 240
 STEP_SECONDS = 120
-FLOOR_SLACK = 1.02  # the least known need leaves nothing for alignment
+FLOOR_SLACK = 1.02  # another recording measures other times, and the lowest plan found may differ
 
 
 class Worker:

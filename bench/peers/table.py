@@ -29,7 +29,6 @@ NAMES = {
     "selective": "selective checkpoint",
     "compile": "compile",
     "compile=0.5": "compile, memory budget 0.5",
-    "compile=0.2": "compile, memory budget 0.2",
 }
 TIE = 0.02  # closer ratios than this have no winner
 STATES = ("gradients", "buffers", "generator")

@@ -16,8 +16,6 @@
 
 #include "python/bindings/bindings.h"
 #include "remat/libtorch/capture.h"
-#include "remat/libtorch/op_traits.h"
-#include "remat/report/plan_html.h"
 
 namespace remat::python {
 namespace {
@@ -25,6 +23,12 @@ namespace {
 namespace py = pybind11;
 
 constexpr std::chrono::milliseconds kBetweenLooks(10);
+
+// That imports the module: nearly always the one that Python handles signals on.
+std::thread::id main_thread() {
+  static const std::thread::id id = std::this_thread::get_id();
+  return id;
+}
 
 // An interpreter that ends would end this thread, if it is a daemon, inside of our frames, whose unwinding
 // is not made for that. It waits for the end of the process instead.
@@ -70,6 +74,8 @@ class Raised {
   void take(py::error_already_set&& error) {
     error_ = std::make_unique<py::error_already_set>(std::move(error));
   }
+  bool any() const { return error_ != nullptr; }
+  void forget() { error_.reset(); }
   [[noreturn]] void rethrow() {
     const std::unique_ptr<py::error_already_set> error = std::move(error_);
     throw py::error_already_set(*error);
@@ -88,10 +94,9 @@ class PyStep {
   // `call` is the function, without arguments, that returns a list of tensors; its methods are the rest
   // of what the library may ask the interpreter.
   Batch run(const Batch& batch, const py::object& call) {
-    if (running_) {
-      throw Error("[step] the step is running already, on another thread or in its own function; "
-                  "expected one call at a time");
-    }
+    require_idle("expected one call at a time");
+    raised_.forget();
+    undone_ = false;
     struct Running {
       PyStep& step;
       Running(PyStep& owner, py::handle called) : step(owner) {
@@ -104,6 +109,7 @@ class PyStep {
       const WithoutGil without_gil;
       return step_(batch);
     } catch (const Interrupted&) {
+      undone_ = true;
       raised_.rethrow();
     } catch (const c10::Error&) {
       torch::translate_exception_to_python(std::current_exception());
@@ -111,9 +117,23 @@ class PyStep {
     }
   }
 
-  const Step& step() const { return step_; }
+  // While a call runs, which may replace what is looked at, it is refused.
+  const Step& step() const {
+    require_idle("expected it to have ended");
+    return step_;
+  }
+  std::string failed_op() const { return running_ ? std::string() : step_.failed_op(); }
+  // Whether the last call was interrupted and undone.
+  bool undone() const { return undone_; }
 
  private:
+  void require_idle(const char* expected) const {
+    if (running_) {
+      throw Error(std::string("[step] the step is running already, on another thread or in its own function; ") +
+                  expected);
+    }
+  }
+
   StepOptions with_host(std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
                         StepOptions options) {
     if (budget_bytes) {
@@ -125,27 +145,25 @@ class PyStep {
     }
     options.notice = [this](const std::string& what) {
       const WithGil gil;
-      try {
-        call_.attr("notice")(what);
-      } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("remat's notice");  // the step itself went well
-      }
+      call_.attr("notices").attr("append")(what);
     };
     options.host.call_site = [this] {
       const WithGil gil;
-      const auto [layer, line] =
-          py::cast<std::pair<std::string, std::string>>(call_.attr("call_site")());
+      const auto [layer, line] = py::cast<std::pair<std::string, std::string>>(ask("call_site"));
       return CallSite{layer, line};
     };
     options.host.name_of = [this](const at::Tensor& tensor) {
       const WithGil gil;
-      return py::cast<std::string>(call_.attr("name_of")(tensor));
+      return py::cast<std::string>(ask("name_of", tensor));
     };
     options.host.collect = [this] {
       const WithGil gil;
-      call_.attr("collect")();
+      ask("collect");
     };
     options.host.poll = [this] {
+      if (std::this_thread::get_id() != main_thread()) {
+        return;  // Python handles signals on its main thread only
+      }
       const auto now = std::chrono::steady_clock::now();
       if (now < next_look_) {
         return;
@@ -159,15 +177,41 @@ class PyStep {
     return options;
   }
 
+  // A method of the call. Python's own code may be interrupted there, too.
+  template <typename... Arguments>
+  py::object ask(const char* method, const Arguments&... arguments) {
+    try {
+      return call_.attr(method)(arguments...);
+    } catch (py::error_already_set& error) {
+      interrupt_if_asked(error);
+      throw;
+    }
+  }
+
   Batch call_function() {
     const WithGil gil;
+    Batch results;
     try {
-      return py::cast<Batch>(call_());
+      results = py::cast<Batch>(call_());
     } catch (py::error_already_set& error) {
-      if (error.matches(PyExc_KeyboardInterrupt)) {
-        interrupt(std::move(error));
-      }
+      interrupt_if_asked(error);
       throw;
+    }
+    interrupt_again();
+    return results;
+  }
+
+  void interrupt_if_asked(py::error_already_set& error) {
+    interrupt_again();
+    if (error.matches(PyExc_KeyboardInterrupt)) {
+      interrupt(std::move(error));
+    }
+  }
+  // An interrupt that came while an op waited for bytes went through torch, which made another error of it,
+  // and through the function, which may have caught that.
+  void interrupt_again() const {
+    if (raised_.any()) {
+      throw Interrupted("[step] interrupted");
     }
   }
 
@@ -178,6 +222,7 @@ class PyStep {
 
   py::handle call_;  // while a call runs, whose caller owns it
   bool running_ = false;
+  bool undone_ = false;
   std::chrono::steady_clock::time_point next_look_;  // for signals: taking the GIL is not for every op
   Raised raised_;
   Step step_;
@@ -228,6 +273,7 @@ py::dict report_of(const PyStep& self) {
 }  // namespace
 
 void bind_step(py::module_& module) {
+  main_thread();
   py::class_<PyStep>(module, "Step")
       .def(py::init([](std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
                        std::string strategy, double plan_seconds, double measure_seconds,
@@ -245,7 +291,8 @@ void bind_step(py::module_& module) {
            py::arg("plan_seconds"), py::arg("measure_seconds"), py::arg("seed"), py::arg("follow"),
            py::arg("max_variants"))
       .def("run", &PyStep::run)
-      .def("failed_op", [](const PyStep& self) { return self.step().failed_op(); })
+      .def("failed_op", [](const PyStep& self) { return self.failed_op(); })
+      .def("undone", &PyStep::undone)
       .def("report", &report_of)
       // The objects are the step's; a later call may replace them, so each is a copy.
       .def("graph", [](const PyStep& self) { return self.step().graph(); })
@@ -253,7 +300,6 @@ void bind_step(py::module_& module) {
       .def("schedule", [](const PyStep& self) { return self.step().schedule(); });
   module.def("following", &detail::capturing,
              "Whether a step runs on this thread, recorded or followed.");
-  module.def("declare_pure", &detail::declare_pure);
 }
 
 }  // namespace remat::python

@@ -3,6 +3,7 @@
 
 import functools
 import gc
+import os
 import threading
 import warnings
 
@@ -14,6 +15,7 @@ from ._program import Program
 from ._remat import Error
 from ._report import Report
 from ._trees import tensors_in, with_tensors
+from ._verbs import whole_bytes
 
 
 def step(function=None, *, budget, **options):
@@ -81,10 +83,13 @@ class Step:
             try:
                 tensors = self._step.run(tensors_in((args, kwargs)), call)
             except KeyboardInterrupt:
-                optimizers.put_back()  # the tensors are already
+                if self._step.undone():
+                    optimizers.put_back()  # the tensors are already
                 raise
             except BaseException as error:
                 raise _translated(error, self._step.failed_op())
+        for text in call.notices:
+            self._notice(text)
         if call.called:
             if self._keeps_result:
                 self._result = call.result
@@ -92,7 +97,7 @@ class Step:
         return with_tensors(self._result, tensors)
 
     def __get__(self, instance, owner=None):
-        """As a method: one step for each object, so that two objects do not share plans."""
+        """Of the class itself. As a method of its objects it is refused: they would share plans."""
         if instance is None:
             return self
         raise Error(
@@ -175,7 +180,7 @@ class _Call:
         self.result = None
         self.call_site = owner._program.call_site
         self.name_of = owner._program.name_of
-        self.notice = owner._notice
+        self.notices = []  # told when the call is over, so that what they raise does not end a step half-way
 
     def __call__(self):
         self.called = True
@@ -189,8 +194,8 @@ class _Call:
 
 
 class _CollectorOff:
-    """Python's collector off while any step runs, so that what the step leaves in cycles stays young and
-    is found quickly."""
+    """Python's collector off while a step runs, so that what the step leaves in cycles stays young and is found
+    quickly. With steps on several threads it is on: there would hardly be a moment without one."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -202,6 +207,8 @@ class _CollectorOff:
             if self._inside == 0:
                 self._was_on = gc.isenabled()
                 gc.disable()
+            elif self._was_on:
+                gc.enable()
             self._inside += 1
 
     def __exit__(self, *_):
@@ -211,7 +218,16 @@ class _CollectorOff:
                 gc.enable()
 
 
+    def forget(self):
+        """In a process that was forked inside of a step, which goes on without it."""
+        self._lock = threading.Lock()
+        if self._inside > 0 and self._was_on:
+            gc.enable()
+        self._inside = 0
+
+
 _collector_off = _CollectorOff()
+os.register_at_fork(after_in_child=_collector_off.forget)
 
 
 def _budget_arguments(budget):
@@ -223,12 +239,7 @@ def _budget_arguments(budget):
             whole = 10**15
             return {"budget_bytes": None, "budget_share": _remat.parse_budget(text, whole) / whole}
         return {"budget_bytes": _remat.parse_budget(text, 0), "budget_share": None}
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 2**62:
-        raise Error(
-            f"[step] the budget is {budget!r}; expected bytes (a number, or a text like '2GiB'), a share of the "
-            "plain peak like '50%', or 'auto'"
-        )
-    return {"budget_bytes": int(budget), "budget_share": None}
+    return {"budget_bytes": whole_bytes("step", budget, ", or 'auto'"), "budget_share": None}
 
 
 def _check_loss(loss):

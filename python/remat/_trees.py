@@ -2,6 +2,7 @@
 """Tensors in nested Python values: dicts and other mappings, lists, tuples, dataclasses, whatever is registered
 with torch's pytrees (the outputs of transformers are mappings)."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -53,14 +54,19 @@ def _replace(value, new):
         return new[id(value)]
     if isinstance(value, _PLAIN):
         return value
-    if type(value) is dict:
-        return {key: _replace(each, new) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_replace(each, new) for each in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_replace(each, new) for each in value))
+    if isinstance(value, tuple):
+        return type(value)(_replace(each, new) for each in value)
+    if isinstance(value, list):
+        made = copy.copy(value)
+        made[:] = [_replace(each, new) for each in value]
+        return made
     if isinstance(value, Mapping):
-        return type(value)({key: _replace(each, new) for key, each in value.items()})
+        made = copy.copy(value)
+        for key, each in value.items():
+            made[key] = _replace(each, new)
+        return made
     if dataclasses.is_dataclass(value):
         changes = {f.name: _replace(getattr(value, f.name), new) for f in dataclasses.fields(value) if f.init}
         return dataclasses.replace(value, **changes)

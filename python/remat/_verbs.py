@@ -27,16 +27,20 @@ __all__ = [
 ]
 
 
+def whole_bytes(verb, budget, others=""):
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 2**62:
+        raise _remat.Error(
+            f"[{verb}] the budget is {budget!r}; expected bytes (a number, or a text like '2GiB'), a share of the "
+            f"plain peak like '50%'{others}"
+        )
+    return int(budget)
+
+
 def budget_bytes_of(graph, budget):
     """Bytes from a number or a text; "50%" is a share of what the graph needs when everything is kept."""
     if isinstance(budget, str):
         return _remat.parse_budget(budget, graph.keep_all_peak_bytes)
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 2**62:
-        raise _remat.Error(
-            f"[plan] the budget is {budget!r}; expected bytes (a number, or a text like '2GiB') or a share of the "
-            "plain peak like '50%'"
-        )
-    return int(budget)
+    return whole_bytes("plan", budget)
 
 
 def plan(

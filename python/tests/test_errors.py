@@ -3,6 +3,7 @@
 
 import copy
 import pickle
+import textwrap
 import threading
 import traceback
 
@@ -300,3 +301,83 @@ def test_a_step_is_not_called_inside_of_another_step():
             outer(*rows(i))
         model.zero_grad()
         inner(*rows(i))
+
+
+def test_a_sparse_gradient_from_before_does_not_end_the_process(python):
+    """Looking for gradients to drop, the library asked it for its storage, where nothing may be thrown."""
+    python(
+        textwrap.dedent("""
+        import remat, torch
+        embedding = torch.nn.Embedding(10, 4, sparse=True)
+        embedding(torch.tensor([1, 2])).sum().backward()
+        head = torch.nn.Linear(4, 2)
+        raised = []
+
+        @remat.step(budget="1GiB", plan_seconds=0.1, measure_seconds=0.05, notice=lambda text: None)
+        def train(x):
+            loss = (head(x) + (embedding.weight * 2).detach().sum()).sum()
+            loss.backward()
+            head.zero_grad()
+            if raised:
+                raise raised.pop()
+            return loss
+
+        for error in (KeyboardInterrupt, ValueError, None, KeyboardInterrupt, ValueError, None):
+            raised[:] = [error] if error else []
+            try:
+                train(torch.ones(3, 4))
+                assert error is None
+            except (KeyboardInterrupt, ValueError) as found:
+                assert isinstance(found, error)
+        """)
+    )
+
+
+def test_a_report_during_a_step_is_refused():
+    found = []
+
+    @remat.step(budget="1GiB", plan_seconds=0.1, measure_seconds=0.05)
+    def train(x):
+        try:
+            train.report()
+        except remat.Error as error:
+            found.append(str(error))
+        return x.sum()
+
+    train(torch.ones(3))
+    assert "the step is running already" in found[0]
+
+
+def test_a_notice_that_raises_comes_out_after_the_step():
+    """Warnings as errors: the step has been done, and training goes on."""
+
+    class Told(Exception):
+        pass
+
+    def raise_it(text):
+        raise Told(text)
+
+    weight = torch.ones(4, requires_grad=True)
+
+    @remat.step(budget="1GiB", plan_seconds=0.1, measure_seconds=0.05, notice=raise_it)
+    def train(x):
+        weight.grad = None
+        (weight * x).sum().backward()
+
+    train(torch.ones(4))
+    with pytest.raises(Told, match="another course"):
+        train(torch.full((2, 4), 3.0))
+    assert torch.equal(weight.grad, torch.full((4,), 6.0))
+    train(torch.ones(4))
+    assert torch.equal(weight.grad, torch.ones(4))
+
+
+def test_checkpoint_function_can_still_be_subclassed():
+    import torch.utils.checkpoint as checkpoint
+
+    class Own(checkpoint.CheckpointFunction):
+        pass
+
+    x = torch.ones(3, requires_grad=True)
+    Own.apply(lambda a: a * 2, True, x).sum().backward()
+    assert torch.equal(x.grad, torch.full((3,), 2.0))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C, wherever the step is: KeyboardInterrupt comes out, everything is as before the step, and training goes on."""
 
+import gc
 import os
 import signal
 import threading
@@ -205,3 +206,55 @@ def test_twice_in_a_row():
     assert torch.equal(torch.get_rng_state(), state)
     training.step(*rows(3))
     assert training.step.report().planned_steps >= 2
+
+
+def test_while_a_value_is_waited_for():
+    """The interrupt passes through item(), where torch makes a RuntimeError of it, and a function that catches that."""
+    finished = threading.Event()
+    model = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(512, 512), nn.Tanh())))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    @remat.step(budget="100%", plan_seconds=0.2, measure_seconds=0.1)
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        finished.set()
+        try:
+            return loss.item()
+        except RuntimeError:
+            return None
+
+    x = torch.randn(512, 512)
+    for _ in range(3):
+        train(x)
+    assert train.report().planned_steps >= 1
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    interrupts = 0
+    for wait in (0.002, 0.004, 0.008):
+        thread = press_ctrl_c_after(finished, wait)
+        try:
+            train(x)
+            thread.join()
+        except KeyboardInterrupt:
+            interrupts += train._step.undone()
+            if train._step.undone():
+                assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+        thread.join()
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+    assert interrupts >= 1
+
+
+def test_in_pythons_collector(monkeypatch):
+    training = made(simple, lambda function: remat.step(function, **QUICK))
+    for i in range(2):
+        training.step(*rows(i))
+
+    def pressed(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "collect", pressed)
+    # Another batch size is recorded anew, and what is still held is then looked for.
+    interrupted(training, rows(2, count=32))

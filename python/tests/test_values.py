@@ -232,3 +232,25 @@ def test_without_following_the_result_has_its_type_and_new_values():
         return Training(train, [model], [optimizer])
 
     check(build, steps=6, follow=1)
+
+
+class Named(list):
+    """A list with an attribute, as some libraries return."""
+
+    name = ""
+
+
+def test_without_following_containers_of_every_kind_get_new_values():
+    @remat.step(budget="1GiB", plan_seconds=0.1, measure_seconds=0.05, follow=1)
+    def train(x):
+        many = Named([x * 2])
+        many.name = "many"
+        counted = collections.defaultdict(int, total=x.sum())
+        return many, counted, (x + 1, [x - 1])
+
+    for i in range(5):
+        many, counted, (more, (less,)) = train(torch.full((3,), float(i)))
+        assert type(many) is Named and many.name == "many" and type(counted) is collections.defaultdict
+        found = [many[0], counted["total"], more, less]
+        expected = [torch.full((3,), 2.0 * i), torch.tensor(3.0 * i), torch.full((3,), i + 1.0), torch.full((3,), i - 1.0)]
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), i

@@ -98,7 +98,7 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     plan.note.clear();
   }
   Plan lowest = lowest_placed(graph, options, enough, effort);
-  if (lowest.feasible) {
+  if (lowest.feasible && strategy.searches) {
     lowest.lower_bound_time_ns = bound;
     lowest.floor = least;
     return lowest;

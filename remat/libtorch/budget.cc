@@ -38,6 +38,7 @@ std::function<int64_t(const Graph&)> available_memory() {
   const auto found = std::make_shared<std::optional<int64_t>>();
   return [found](const Graph& graph) {
     if (!*found) {
+      detail::cpu_device().trim();  // what the plain run has freed is left, too
       const auto left = static_cast<double>(detail::cpu_device().available_bytes());
       *found = graph.external_bytes() + static_cast<int64_t>((1 - kMargin) * left);
     }

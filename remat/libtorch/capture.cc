@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/roll.h>
+#include <pthread.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -251,7 +252,11 @@ void check_arguments(const Batch& batch, const std::vector<at::Tensor>& paramete
 }  // namespace
 
 bool capturing() { return is_capturing; }
-CapturingGuard::CapturingGuard() : previous_(std::exchange(is_capturing, true)) {}
+CapturingGuard::CapturingGuard() : previous_(std::exchange(is_capturing, true)) {
+  // A process that is forked inside of a step is not part of it.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { is_capturing = false; });
+  (void)registered;
+}
 CapturingGuard::~CapturingGuard() { is_capturing = previous_; }
 
 }  // namespace detail

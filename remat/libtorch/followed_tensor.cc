@@ -2,6 +2,7 @@
 #include "remat/libtorch/followed_tensor.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -153,6 +154,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 void install_handler() {
   static const bool installed = [] {
+    pthread_atfork(nullptr, nullptr, [] { source = nullptr; });  // the child is not part of the step
     struct sigaction action = {};
     action.sa_sigaction = &on_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <pthread.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -87,6 +88,12 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   }
 }
 
+// A process that is forked inside of a step (a DataLoader's worker) is not part of it.
+void forget_in_forked_processes() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { state = {}; });
+  (void)registered;
+}
+
 TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&observe>());
 }
@@ -115,7 +122,9 @@ InterceptGuard::InterceptGuard(OpInterceptor* interceptor)
     : previous_(std::exchange(state.interceptor, interceptor)),
       outer_call_(std::exchange(state.call, {})),
       observe_(kObserveKey),
-      below_autograd_(kInterceptKey) {}
+      below_autograd_(kInterceptKey) {
+  forget_in_forked_processes();
+}
 
 InterceptGuard::~InterceptGuard() {
   state.interceptor = previous_;

@@ -539,8 +539,9 @@ void Recorder::drop_new_gradients() {
       continue;
     }
     at::Tensor& gradient = storage.external->tensor.mutable_grad();
-    const auto number = gradient.defined() ? number_of(gradient.storage().unsafeGetStorageImpl())
-                                           : std::nullopt;
+    const auto number = gradient.defined() && gradient.has_storage()  // a sparse one has none
+                            ? number_of(gradient.storage().unsafeGetStorageImpl())
+                            : std::nullopt;
     if (number && !trace[*number].external) {
       gradient.reset();
     }

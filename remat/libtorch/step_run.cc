@@ -469,7 +469,9 @@ void StepRun::drop_new_gradients() {
       continue;
     }
     at::Tensor parameter(impl);
-    if (parameter.grad().defined() && is_followed(*parameter.grad().storage().unsafeGetStorageImpl())) {
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined() && gradient.has_storage() &&
+        is_followed(*gradient.storage().unsafeGetStorageImpl())) {
       parameter.mutable_grad().reset();
     }
   }
