@@ -103,6 +103,7 @@ bench-libtorch: configured
 
 bench-peers: python .venv/installed-test
 	@tools/install_packages.sh libtcmalloc-minimal4
+	@.venv/bin/pip install --quiet --disable-pip-version-check -r bench/peers/requirements.txt
 	@.venv/bin/python bench/python_step.py
 	@.venv/bin/python bench/peers/peers.py build/peers.jsonl
 	@.venv/bin/python bench/peers/table.py build/peers.jsonl bench/peers/README.md bench/peers/chart.svg
