@@ -106,7 +106,7 @@ std::string timeline_svg(const std::vector<Moment>& timeline, const TimelineAxes
       if (below[i] != below[i - 1]) svg += fmt::format("H{:.1f}V{:.1f}", x(i), y(below[i - 1]));
     }
     svg += fmt::format("H0Z'/><rect x='{0}' y='{1}' width='12' height='12' fill='{2}'/>"
-                       "<text x='{3}' y='{4}' fill='#222'>{5}</text>",
+                       "<text x='{3}' y='{4}' font-size='12' fill='#222'>{5}</text>",
                        key_x, kHeight + 6, layer.colour, key_x + 16, kHeight + 17, layer.name);
     key_x += kKeyWidth;
     below = std::move(above);
