@@ -1,30 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a newcomer types. Everything below is CMake; see CMakePresets.json.
 
-PACKAGES := ccache ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev
+PACKAGES := ccache ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev liburing-dev graphviz
+BROWSER  := chromium chromium-driver
 JOBS     ?= $(shell nproc)
 SECONDS  ?= 600
 # Units that use a precompiled header are cached only by a ccache that is told so.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 
-.PHONY: help demo build python wheel test test-release test-sanitizers test-libtorch-sanitizers test-families bench bench-libtorch bench-peers install fuzz clean packages configured
+.PHONY: help demo build built browser docs python wheel test test-release test-sanitizers test-families bench bench-libtorch bench-peers install fuzz clean packages configured
 help:
 	@echo "make demo                 train ResNet-50 and a GPT at half their memory beside plain LibTorch"
 	@echo "make build                the tool, at build/bin/remat"
+	@echo "make docs                 the pictures in docs/pictures, from pages in a browser"
 	@echo "make python               the Python package, built into a wheel and installed into .venv"
-	@echo "make test                 build and run every test; those of the core with sanitizers too"
-	@echo "make test-libtorch-sanitizers   some tests of the LibTorch part with sanitizers, those of threads with TSan"
+	@echo "make test                 build and run every test; the core's, and some of LibTorch's, with sanitizers too"
+	@echo "make test-release         those of the optimised build alone"
+	@echo "make test-sanitizers      those with sanitizers alone"
 	@echo "make test-families        train 120-odd model families of transformers inside budgets (an hour)"
 	@echo "make bench                the benchmarks (ratios and counts; see bench/README.md)"
 	@echo "make bench-libtorch       those that train: half an hour or more, on a machine with nothing else to do"
 	@echo "make bench-peers          beside torch.utils.checkpoint and torch.compile (an hour, on an idle machine)"
 	@echo "make install PREFIX=dir   the library for find_package(remat), and the tool, into that folder"
-	@echo "make fuzz [SECONDS=600]   fuzz both parsers with clang's libFuzzer, each for that long"
+	@echo "make fuzz [SECONDS=600]   fuzz the parsers with clang's libFuzzer, each for that long"
 	@echo "make clean                remove what was built"
 
 # Installs what is missing and is quick when nothing is.
 packages: .venv/installed
 	@tools/install_packages.sh $(PACKAGES)
+	@command -v npm >/dev/null || tools/install_packages.sh npm  # which Node's own packages bring along
 
 .venv/installed: requirements.txt
 	@python3 -m venv .venv 2>/dev/null || { tools/install_packages.sh python3-venv && python3 -m venv .venv; }
@@ -42,6 +46,12 @@ configured: packages
 
 build: configured
 	@cmake --build build -j $(JOBS) --target remat_cli
+
+# Pillow is for this alone.
+docs: build browser .venv/installed-test
+	@.venv/bin/pip install --quiet --disable-pip-version-check pillow==13.0.0
+	@cmake --build build -j $(JOBS) --target make_pages
+	@.venv/bin/python tools/make_pictures.py build/bin/remat build/bin/make_pages docs/pictures
 
 # What `pip install .` does, in the folder that `build` compiles in and with its options, so that nothing
 # is compiled twice.
@@ -62,32 +72,33 @@ demo: build
 	@echo
 	@build/bin/remat run gpt2_small --batch 2 --seq 512 --width 384 --budget 50% --compare checkpoint
 
-# Two lines of work at once, so that no core waits for the last unit or the longest test of the other.
+# Two lines of work at once, so that no core waits for the last unit or the longest test of the other; what only tests
+# need is installed beside them.
 test: packages
-	@$(MAKE) --no-print-directory -j 2 --output-sync=line test-release test-sanitizers
+	@$(MAKE) --no-print-directory -j 3 --output-sync=line test-release test-sanitizers
 
-test-release: configured .venv/installed-test
-	@cmake --build build -j $(JOBS)
-	@$(MAKE) --no-print-directory wheel
+test-release: built browser .venv/installed-test
 	@ctest --test-dir build -j $(JOBS) --output-on-failure
 
+built: configured
+	@cmake --build build -j $(JOBS)
+	@$(MAKE) --no-print-directory wheel
+
+browser: packages
+	@tools/install_packages.sh $(BROWSER)
+
 # The random graphs of the property tests run in full in the optimised build; under the sanitizers,
-# ten times slower, a fraction of them.
+# ten times slower, a fraction of them. ThreadSanitizer sees the tests of threads.
 test-sanitizers: packages
 	@cmake --preset dev >/dev/null
 	@cmake --build build-dev -j $(JOBS)
 	@REMAT_PROPERTY_PERCENT=10 ctest --test-dir build-dev -j $(JOBS) --output-on-failure
+	@cmake --preset tsan >/dev/null
+	@cmake --build build-tsan -j $(JOBS) --target checkpoint_threads_test packing_kernels_test channel_test
+	@ctest --test-dir build-tsan -R libtorch/ --output-on-failure
 
 test-families: python .venv/installed-test
 	@OMP_WAIT_POLICY=PASSIVE .venv/bin/python python/tests/all_families.py
-
-test-libtorch-sanitizers: packages
-	@cmake --preset dev-torch >/dev/null
-	@cmake --build build-dev-torch -j $(JOBS) --target remat_sanitized_tests
-	@ctest --test-dir build-dev-torch -j $(JOBS) -L sanitized --output-on-failure
-	@cmake --preset tsan >/dev/null
-	@cmake --build build-tsan -j $(JOBS) --target checkpoint_threads_test
-	@ctest --test-dir build-tsan -L threads --output-on-failure
 
 bench: configured
 	@cmake --build build -j $(JOBS) --target core_bench plan_bench place_bench
@@ -110,7 +121,7 @@ bench-peers: python .venv/installed-test
 
 install: configured
 	@test -n "$(PREFIX)" || { echo "say where to: make install PREFIX=dir" >&2; exit 2; }
-	@cmake --build build -j $(JOBS) --target remat_cli remat_core remat_libtorch
+	@cmake --build build -j $(JOBS) --target remat_cli remat_core remat_libtorch remat_report
 	@cmake --install build --prefix $(abspath $(PREFIX)) >/dev/null
 	@echo "installed; give CMake -DCMAKE_PREFIX_PATH=$(abspath $(PREFIX))"
 
@@ -121,4 +132,4 @@ fuzz: packages
 	@tools/fuzz.sh build-fuzz $(SECONDS)
 
 clean:
-	rm -rf build build-dev build-dev-torch build-core build-fuzz build-tsan
+	rm -rf build build-dev build-core build-fuzz build-tsan

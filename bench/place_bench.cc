@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How tight and how fast `place` and `pack` are:
-//     place_bench [seeds] [nodes] [time limit]
+//     place_bench [seeds] [seconds of work]
 //     place_bench stages GRAPH...
 // Part one packs rectangles that were cut into blocks, so that a packing without waste is known to
 // exist. Part two places training steps of transformers, with and without recomputed layers.
@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "remat/cli/files.h"
+#include "remat/core/effort.h"
+#include "remat/core/graph_builder.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/packing/packing.h"
 #include "remat/core/place.h"
@@ -27,6 +29,9 @@
 #include "tests/testing/cut_rectangle.h"
 
 namespace remat {
+
+constexpr double kRectangleSeconds = 0.8;  // of work, for each rectangle
+
 namespace {
 
 double seconds_since(std::clock_t start) {
@@ -37,19 +42,19 @@ double waste_percent(int64_t height, int64_t least) {
   return least == 0 ? 0 : 100.0 * static_cast<double>(height - least) / static_cast<double>(least);
 }
 
-void pack_cut_rectangles(testing::Cut cut, const char* name, uint64_t seeds,
-                         const PackingOptions& options) {
+void pack_cut_rectangles(testing::Cut cut, const char* name, uint64_t seeds, int64_t work) {
   for (const int blocks : {100, 200, 300, 400, 500}) {
     for (uint64_t seed = 0; seed < seeds; ++seed) {
       const PackingProblem problem = testing::cut_rectangle(cut, blocks, seed);
       const std::clock_t start = std::clock();
-      const Packing packing = pack(problem, options);
+      Effort effort = Effort::of_work(work);
+      const Packing packing = pack(problem, effort);
       const double seconds = seconds_since(start);
-      std::printf("%-12s %6d %6llu %8.2f%% %10s %10.3f %12lld\n", name, blocks,
+      std::printf("%-12s %6d %6llu %8.2f%% %10s %10.3f %14lld\n", name, blocks,
                   static_cast<unsigned long long>(seed),
                   waste_percent(packing.height, problem.largest_load()),
                   packing.height == packing.lower_bound ? "optimal" : "best found", seconds,
-                  static_cast<long long>(packing.search_nodes));
+                  static_cast<long long>(effort.spent()));
       std::fflush(stdout);
     }
   }
@@ -215,9 +220,11 @@ struct Stage {
   bool PackingStages::*on;
 };
 constexpr Stage kStages[] = {
-    {"both_ends", &PackingStages::both_ends}, {"reorder", &PackingStages::reorder},
-    {"glue", &PackingStages::glue},           {"raise", &PackingStages::raise},
-    {"search", &PackingStages::search},       {"lower", &PackingStages::lower}};
+    {"both_ends", &PackingStages::both_ends},
+    {"glue", &PackingStages::glue},
+    {"raise", &PackingStages::raise},
+    {"search", &PackingStages::search},
+    {"lower", &PackingStages::lower}};
 
 struct Planned {
   const Graph* graph;
@@ -233,7 +240,7 @@ std::vector<Planned> wasteful_plans(const std::vector<Graph>& graphs) {
       const Plan made = plan(graph, {.budget_bytes = keep_all / 100 * percent});
       if (!made.feasible) continue;
       Schedule schedule = rewrite(graph, made.order);
-      const Placement greedy = place(graph, schedule, {.max_search_nodes = 0});
+      const Placement greedy = place(graph, schedule, {.time_limit_seconds = 0});
       if (greedy.arena_bytes > greedy.max_live_bytes)
         plans.push_back({&graph, std::move(schedule)});
     }
@@ -259,7 +266,8 @@ void compare_stages(const std::vector<std::string>& files) {
         for (uint64_t seed = 0; seed < 5; ++seed) {
           const PackingProblem problem = testing::cut_rectangle(cut, blocks, seed);
           const std::clock_t start = std::clock();
-          const Packing packing = pack(problem, {.max_search_nodes = 2'000'000, .stages = stages});
+          Effort effort = Effort::of_work(Effort::work_of_seconds(kRectangleSeconds));
+          const Packing packing = pack(problem, effort, {.stages = stages});
           rectangles.add(packing.height, problem.largest_load(), seconds_since(start));
         }
       }
@@ -289,14 +297,12 @@ int main(int argc, char** argv) {
     return argc > i ? std::atof(argv[i]) : otherwise;
   };
   const uint64_t seeds = static_cast<uint64_t>(argument(1, 5));
-  const int64_t nodes = static_cast<int64_t>(argument(2, 2e6));
-  const double seconds = argument(3, 100);
+  const int64_t work = remat::Effort::work_of_seconds(argument(2, remat::kRectangleSeconds));
 
-  std::printf("%-12s %6s %6s %9s %10s %10s %12s\n", "cut", "blocks", "seed", "waste", "", "seconds",
-              "nodes");
-  const remat::PackingOptions packing{.max_search_nodes = nodes, .time_limit_seconds = seconds};
-  remat::pack_cut_rectangles(remat::testing::Cut::guillotine, "guillotine", seeds, packing);
-  remat::pack_cut_rectangles(remat::testing::Cut::pinwheel, "pinwheel", seeds, packing);
+  std::printf("%-12s %6s %6s %9s %10s %10s %14s\n", "cut", "blocks", "seed", "waste", "", "seconds",
+              "work");
+  remat::pack_cut_rectangles(remat::testing::Cut::guillotine, "guillotine", seeds, work);
+  remat::pack_cut_rectangles(remat::testing::Cut::pinwheel, "pinwheel", seeds, work);
 
   std::printf("\n%6s %6s %8s %9s %10s %10s\n", "layers", "period", "blocks", "waste", "",
               "seconds");

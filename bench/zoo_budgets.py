@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains every model of the zoo, at sizes at which activations are most of the peak, three steps
 inside 100, 75, 50 and 35 % of what plain LibTorch needs, and at the floor, and checks each: the same
-bits, the predicted bytes, nothing outside of the arena.
+bits, the predicted bytes, nothing outside of the arena. With --moves five steps inside 100, 50 and 33 % and
+at the floor, by recomputing alone, with packing, with offloading to that folder, and with both.
 
-    bench/zoo_budgets.py build/bin/remat [MODEL...]
+    bench/zoo_budgets.py build/bin/remat [--moves FOLDER] [MODEL...]
 
 Exits with 1 if anything differs. Refusals below the floor are as they should be; at the floor
 itself, where addresses may cost a little more than what is live, the budget is raised by 1 % at a time.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -27,14 +29,29 @@ SIZES = {
     "lstm_lm": "--batch 16 --width 128",
     "mlp_mixer": "--batch 8 --width 192",
 }
-SHARES = ["100%", "75%", "50%", "35%"]
 INFEASIBLE = 3
 MIB = 2**20
 
 
-def run(tool, model, budget):
-    command = [tool, "run", model, *SIZES[model].split(), "--budget", budget, "--steps", "3", "--verify",
-               "--time-limit", "2", "--json", "-"]
+class Way:
+    """What the tool is told besides model and budget."""
+
+    def __init__(self, name, shares, steps, *options):
+        self.name, self.shares, self.options = name, shares, ["--steps", str(steps), *options]
+
+
+def ways(folder):
+    if folder is None:
+        return [Way("", ["100%", "75%", "50%", "35%"], 3)]
+    shares = ["100%", "50%", "33%"]
+    return [Way("recompute", shares, 5, "--no-pack"), Way("pack", shares, 5),
+            Way("offload", shares, 5, "--no-pack", "--offload", folder),
+            Way("pack, offload", shares, 5, "--offload", folder)]
+
+
+def run(tool, model, budget, way):
+    command = [tool, "run", model, *SIZES[model].split(), "--budget", budget, "--verify",
+               "--time-limit", "2", *way.options, "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, INFEASIBLE):
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
@@ -67,21 +84,21 @@ def row(model, label, result):
                    f"{'DIFFERS: ' + ', '.join(faults) if faults else 'the same'} |"), not faults
 
 
-def check(tool, model):
+def check(tool, model, way):
     good = True
     floor = None
-    for share in SHARES:
-        result = run(tool, model, share)
+    for share in way.shares:
+        result = run(tool, model, share, way)
         floor = floor or result["floor_bytes"]
-        if share == SHARES[0]:
+        if share == way.shares[0]:
             activations = 1 - 2 * result["external_bytes"] / result["keep_all_peak_bytes"]
-            print(f"| {model} {SIZES[model]} | plain | {result['eager_peak_bytes'] / MIB:.1f} | | 1 "
+            print(f"| {model} {SIZES[model]} | {way.name or 'plain'} | {result['eager_peak_bytes'] / MIB:.1f} | | 1 "
                   f"| 1 | activations {activations:.0%}, floor {floor / result['keep_all_peak_bytes']:.0%} |")
         line, right = row(model, share, result)
         print(line, flush=True)
         good = good and right
     for per_cent in range(100, 111):
-        result = run(tool, model, f"{floor * per_cent // 100}B")
+        result = run(tool, model, f"{floor * per_cent // 100}B", way)
         if result["feasible"]:
             break
     line, right = row(model, "floor" if per_cent == 100 else f"floor + {per_cent - 100} %", result)
@@ -90,11 +107,17 @@ def check(tool, model):
 
 
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tool")
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--moves", metavar="FOLDER")
+    given = parser.parse_args()
+    for model in given.models:
+        if model not in SIZES:
+            parser.error(f"unknown model '{model}'; expected one of {', '.join(SIZES)}")
     print("| model | budget | MiB | measured MiB | of keep-all | time / plain | result |")
     print("|---|---|---:|---:|---:|---:|---|")
-    good = [check(sys.argv[1], model) for model in sys.argv[2:] or SIZES]
+    good = [check(given.tool, model, way) for model in given.models or SIZES for way in ways(given.moves)]
     sys.exit(0 if all(good) else 1)
 
 

@@ -30,3 +30,14 @@ function(remat_flags target)
     target_link_options(${target} PUBLIC -fsanitize=thread)
   endif()
 endfunction()
+
+# For what spends its time in the core or in LibTorch: hardly optimised, with sanitizers not at all, so that it
+# compiles sooner. Whoever shares the compiled headers of such a target must be one too: g++ 12 crashes on those of a
+# lower level.
+function(remat_light target)
+  if(REMAT_SANITIZE OR REMAT_SANITIZE_THREAD)
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()

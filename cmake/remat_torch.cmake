@@ -23,13 +23,26 @@ if(REMAT_TORCH)
   target_link_libraries(remat::torch INTERFACE ${TORCH_LIBRARIES})
 endif()
 
-# An executable that includes <torch/torch.h>: it uses the compiled copy of that header that the
-# models have. gcc accepts it only with the same code model, -fPIC and not an executable's -fPIE.
-function(remat_torch_executable target)
+# <torch/torch.h> costs half a minute per translation unit: models, tests, benchmarks and examples share one compiled
+# copy. Nothing is in this target but that copy, so that whoever needs it need not wait for the models.
+if(REMAT_TORCH AND (REMAT_TOOL OR REMAT_TESTS OR REMAT_BENCH))
+  file(WRITE ${PROJECT_BINARY_DIR}/torch_headers.cc "")
+  add_library(remat_torch_headers OBJECT ${PROJECT_BINARY_DIR}/torch_headers.cc)
+  remat_target(remat_torch_headers)
+  remat_light(remat_torch_headers)
+  target_link_libraries(remat_torch_headers PUBLIC remat::torch)
+  target_precompile_headers(remat_torch_headers PRIVATE <torch/torch.h>)
+endif()
+
+# For a target that includes <torch/torch.h>. gcc accepts the compiled copy only with the same code model, -fPIC and
+# not an executable's -fPIE.
+function(remat_with_torch_headers target)
   remat_target(${target})
+  remat_light(${target})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
-  target_precompile_headers(${target} REUSE_FROM remat_models)
+  target_link_libraries(${target} PUBLIC remat::torch)
+  target_precompile_headers(${target} REUSE_FROM remat_torch_headers)
   # g++ 12 with sanitizers takes the empty std::optional in ATen's defaults for an uninitialised one.
   if(REMAT_SANITIZE OR REMAT_SANITIZE_THREAD)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "remat/core/graph.h"
+#include "remat/core/graph_builder.h"
 
 namespace remat::bench {
 

@@ -3,6 +3,7 @@
 // needs of the interpreter, comes with each call as one object, so that Python's collector sees all
 // references.
 #include "remat/libtorch/step.h"
+#include "remat/report/save_html.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -15,7 +16,8 @@
 #include <utility>
 
 #include "python/bindings/bindings.h"
-#include "remat/libtorch/capture.h"
+#include "remat/libtorch/capturing.h"
+#include "remat/libtorch/saved_plan.h"
 
 namespace remat::python {
 namespace {
@@ -23,6 +25,12 @@ namespace {
 namespace py = pybind11;
 
 constexpr std::chrono::milliseconds kBetweenLooks(10);
+constexpr std::chrono::milliseconds kBetweenReports(50);  // of progress
+
+const char* name_of(StepProgress::Stage stage) {
+  constexpr const char* kNames[] = {"record", "measure", "plan", "compare"};
+  return kNames[static_cast<size_t>(stage)];
+}
 
 // That imports the module: nearly always the one that Python handles signals on.
 std::thread::id main_thread() {
@@ -87,16 +95,16 @@ class Raised {
 
 class PyStep {
  public:
-  PyStep(std::optional<int64_t> budget_bytes, std::optional<double> budget_share, StepOptions options)
+  PyStep(std::optional<int64_t> budget_bytes, std::optional<double> budget_share, bool reports_progress,
+         StepOptions options)
       : step_([this](const Batch&) { return call_function(); },
-              with_host(budget_bytes, budget_share, std::move(options))) {}
+              with_host(budget_bytes, budget_share, reports_progress, std::move(options))) {}
 
   // `call` is the function, without arguments, that returns a list of tensors; its methods are the rest
   // of what the library may ask the interpreter.
   Batch run(const Batch& batch, const py::object& call) {
     require_idle("expected one call at a time");
     raised_.forget();
-    undone_ = false;
     struct Running {
       PyStep& step;
       Running(PyStep& owner, py::handle called) : step(owner) {
@@ -109,11 +117,22 @@ class PyStep {
       const WithoutGil without_gil;
       return step_(batch);
     } catch (const Interrupted&) {
-      undone_ = true;
       raised_.rethrow();
     } catch (const c10::Error&) {
       torch::translate_exception_to_python(std::current_exception());
       throw py::error_already_set();
+    }
+  }
+
+  // Between two calls.
+  void set_budget_bytes(int64_t bytes) {
+    require_idle("expected it to have ended");
+    raised_.forget();
+    try {
+      const WithoutGil without_gil;
+      step_.set_budget_bytes(bytes);
+    } catch (const Interrupted&) {
+      raised_.rethrow();
     }
   }
 
@@ -123,8 +142,7 @@ class PyStep {
     return step_;
   }
   std::string failed_op() const { return running_ ? std::string() : step_.failed_op(); }
-  // Whether the last call was interrupted and undone.
-  bool undone() const { return undone_; }
+  bool undone() const { return !running_ && step_.undone(); }
 
  private:
   void require_idle(const char* expected) const {
@@ -135,7 +153,7 @@ class PyStep {
   }
 
   StepOptions with_host(std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
-                        StepOptions options) {
+                        bool reports_progress, StepOptions options) {
     if (budget_bytes) {
       options.budget_bytes = *budget_bytes;
     } else if (budget_share) {
@@ -147,6 +165,9 @@ class PyStep {
       const WithGil gil;
       call_.attr("notices").attr("append")(what);
     };
+    if (reports_progress) {
+      options.progress = [this](const StepProgress& progress) { report_progress(progress); };
+    }
     options.host.call_site = [this] {
       const WithGil gil;
       const auto [layer, line] = py::cast<std::pair<std::string, std::string>>(ask("call_site"));
@@ -175,6 +196,23 @@ class PyStep {
       }
     };
     return options;
+  }
+
+  // Not for every op, but for every stage. What the user's function raises ends the call, which is undone.
+  void report_progress(const StepProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (progress.stage == last_stage_ && now < next_report_) {
+      return;
+    }
+    last_stage_ = progress.stage;
+    next_report_ = now + kBetweenReports;
+    const WithGil gil;
+    try {
+      call_.attr("progress")(name_of(progress.stage), progress.ops_done, progress.ops_total,
+                             progress.spilled_bytes);
+    } catch (py::error_already_set& error) {
+      interrupt(std::move(error));
+    }
   }
 
   // A method of the call. Python's own code may be interrupted there, too.
@@ -222,7 +260,8 @@ class PyStep {
 
   py::handle call_;  // while a call runs, whose caller owns it
   bool running_ = false;
-  bool undone_ = false;
+  std::optional<StepProgress::Stage> last_stage_;  // that was reported
+  std::chrono::steady_clock::time_point next_report_;
   std::chrono::steady_clock::time_point next_look_;  // for signals: taking the GIL is not for every op
   Raised raised_;
   Step step_;
@@ -234,6 +273,8 @@ py::dict counts_of(const StepCounts& counts) {
   made["outside_allocations"] = counts.outside_allocations;
   made["outside_bytes"] = counts.outside_bytes;
   made["moved_bytes"] = counts.moved_bytes;
+  made["offloaded_bytes"] = counts.offloaded_bytes;
+  made["waited_ns"] = counts.waited_ns;
   return made;
 }
 
@@ -252,11 +293,23 @@ py::dict report_of(const PyStep& self) {
   made["peak_bytes"] = report.peak_bytes;
   made["arena_bytes"] = report.arena_bytes;
   made["external_bytes"] = report.external_bytes;
+  py::dict by_role;
+  for (size_t i = 0; i < kRoleCount; ++i) {
+    by_role[py::str(std::string(name(static_cast<Role>(i))))] = report.external_bytes_by_role[i];
+  }
+  made["external_bytes_by_role"] = by_role;
   made["keep_all_time_ns"] = report.keep_all_time_ns;
   made["time_ns"] = report.time_ns;
   made["strategy"] = report.strategy;
+  made["from_saved_plan"] = report.from_saved_plan;
+  made["saved_plan_refused"] = report.saved_plan_refused;
+  made["from_other_size"] = report.from_other_size;
+  made["improved_plans"] = report.improved_plans;
   made["capture_seconds"] = report.capture_seconds;
   made["measure_seconds"] = report.measure_seconds;
+  made["spilled_bytes"] = report.spilled_bytes;
+  made["channel"] = report.channel;
+  made["channel_bytes"] = report.channel_bytes;
   made["plan_seconds"] = report.plan_seconds;
   made["variants"] = report.variants;
   made["planned_steps"] = report.planned_steps;
@@ -277,27 +330,47 @@ void bind_step(py::module_& module) {
   py::class_<PyStep>(module, "Step")
       .def(py::init([](std::optional<int64_t> budget_bytes, std::optional<double> budget_share,
                        std::string strategy, double plan_seconds, double measure_seconds,
-                       uint64_t seed, std::optional<int64_t> follow, int max_variants) {
+                       uint64_t seed, std::optional<int64_t> follow, int max_variants,
+                       const std::optional<std::string>& plan,
+                       const std::optional<std::string>& spill_folder, bool pack,
+                       const std::optional<std::string>& offload_folder, bool watch_memory,
+                       bool reports_progress) {
              StepOptions options;
+             options.spill_folder = spill_folder.value_or("");
+             options.pack = pack;
+             options.offload_folder = offload_folder.value_or("");
+             options.watch_memory = watch_memory;
              options.strategy = std::move(strategy);
              options.plan_seconds = plan_seconds;
              options.measure_seconds = measure_seconds;
              options.seed = seed;
              options.follow = follow.value_or(kEveryStep);
              options.max_variants = max_variants;
-             return std::make_unique<PyStep>(budget_bytes, budget_share, std::move(options));
+             if (plan) {
+               options.saved_plan = load_plan(*plan);
+             }
+             return std::make_unique<PyStep>(budget_bytes, budget_share, reports_progress, std::move(options));
            }),
            py::kw_only(), py::arg("budget_bytes"), py::arg("budget_share"), py::arg("strategy"),
            py::arg("plan_seconds"), py::arg("measure_seconds"), py::arg("seed"), py::arg("follow"),
-           py::arg("max_variants"))
+           py::arg("max_variants"), py::arg("plan"), py::arg("spill_folder"), py::arg("pack"), py::arg("offload_folder"),
+           py::arg("watch_memory"), py::arg("reports_progress"))
       .def("run", &PyStep::run)
       .def("failed_op", [](const PyStep& self) { return self.failed_op(); })
       .def("undone", &PyStep::undone)
+      .def("set_budget_bytes", &PyStep::set_budget_bytes)
       .def("report", &report_of)
+      .def("save_plan", [](const PyStep& self, const std::string& path) { self.step().save_plan(path); })
       // The objects are the step's; a later call may replace them, so each is a copy.
       .def("graph", [](const PyStep& self) { return self.step().graph(); })
       .def("plan", [](const PyStep& self) { return self.step().plan(); })
-      .def("schedule", [](const PyStep& self) { return self.step().schedule(); });
+      .def("schedule", [](const PyStep& self) { return self.step().schedule(); })
+      .def("html",
+           [](const PyStep& self, const std::string& title) {
+             const py::gil_scoped_release without_gil;
+             return plan_html(report_step(self.step(), title));
+           },
+           py::arg("title"));
   module.def("following", &detail::capturing,
              "Whether a step runs on this thread, recorded or followed.");
 }

@@ -17,7 +17,6 @@
 #include "remat/core/units.h"
 #include "remat/core/verify.h"
 #include "remat/libtorch/step.h"
-#include "remat/report/plan_html.h"
 
 namespace remat::python {
 namespace {
@@ -195,9 +194,6 @@ void bind_verbs(py::module_& module) {
     }
     return rows;
   });
-  module.def("plan_html", &plan_html, py::arg("graph"), py::arg("schedule"), py::arg("budget_bytes"),
-             py::arg("title"));
-  module.def("plan_svg", &plan_svg, py::arg("graph"), py::arg("schedule"), py::arg("budget_bytes"));
 }
 
 }  // namespace remat::python

@@ -28,7 +28,7 @@ from ._remat import (
     __version__,
 )
 from ._report import Report
-from ._step import Step, TrainingStep, step
+from ._step import Progress, Step, TrainingStep, step
 from ._verbs import (
     explain,
     floor_bytes,
@@ -50,6 +50,7 @@ __all__ = [
     "Graph",
     "Infeasible",
     "Plan",
+    "Progress",
     "Report",
     "Schedule",
     "Simulation",

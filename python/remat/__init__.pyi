@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, overload, type_check_only
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, overload, type_check_only
 
 import torch
 from typing_extensions import Self
@@ -28,6 +28,7 @@ __all__ = [
     "Graph",
     "Infeasible",
     "Plan",
+    "Progress",
     "Report",
     "Schedule",
     "Simulation",
@@ -59,6 +60,14 @@ class _StepCounts(TypedDict):
     outside_allocations: int
     outside_bytes: int
     moved_bytes: int
+    offloaded_bytes: int
+    waited_ns: int
+
+class Progress(NamedTuple):
+    stage: str
+    ops_done: int
+    ops_total: int
+    spilled_bytes: int
 
 class Report:
     budget_bytes: int
@@ -70,11 +79,19 @@ class Report:
     peak_bytes: int
     arena_bytes: int
     external_bytes: int
+    external_bytes_by_role: dict[str, int]
     keep_all_time_ns: int
     time_ns: int
     strategy: str
+    from_saved_plan: bool
+    saved_plan_refused: str
+    from_other_size: bool
+    improved_plans: int
     capture_seconds: float
     measure_seconds: float
+    spilled_bytes: int
+    channel: str
+    channel_bytes: int
     plan_seconds: float
     variants: int
     planned_steps: int
@@ -83,7 +100,7 @@ class Report:
     timeline: list[int]
     def __init__(self, values: dict[str, Any], step: Step[..., Any]) -> None: ...
     def as_dict(self) -> dict[str, Any]: ...
-    def _repr_svg_(self) -> str: ...
+    def _repr_html_(self) -> str: ...
 
 class Step(Generic[_P, _R]):
     def __init__(
@@ -99,14 +116,22 @@ class Step(Generic[_P, _R]):
         max_variants: int = 8,
         notice: Callable[[str], object] | None = None,
         model: torch.nn.Module | None = None,
+        plan: str | PathLike[str] | None = None,
+        spill_folder: str | PathLike[str] | None = None,
+        pack: bool = True,
+        offload: str | PathLike[str] | None = None,
+        watch_memory: bool = False,
+        progress: Callable[[Progress], object] | None = None,
     ) -> None: ...
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
     # Not as a method: the step would be shared by all objects of the class.
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     def report(self) -> Report: ...
+    def set_budget(self, budget: _Budget) -> None: ...
     def graph(self) -> Graph: ...
     def plan(self) -> Plan: ...
     def schedule(self) -> Schedule: ...
+    def save_plan(self, path: str | PathLike[str]) -> None: ...
     def save_html(self, path: str | PathLike[str]) -> None: ...
 
 class TrainingStep(Step[_P, torch.Tensor]):
@@ -116,6 +141,7 @@ class TrainingStep(Step[_P, torch.Tensor]):
         model: torch.nn.Module | None = None,
         *,
         budget: _Budget,
+        update: Callable[[], Any] | None = None,
         strategy: str = "auto",
         plan_seconds: float = 5.0,
         measure_seconds: float = 2.0,
@@ -123,6 +149,12 @@ class TrainingStep(Step[_P, torch.Tensor]):
         follow: int | None = None,
         max_variants: int = 8,
         notice: Callable[[str], object] | None = None,
+        plan: str | PathLike[str] | None = None,
+        spill_folder: str | PathLike[str] | None = None,
+        pack: bool = True,
+        offload: str | PathLike[str] | None = None,
+        watch_memory: bool = False,
+        progress: Callable[[Progress], object] | None = None,
     ) -> None: ...
 
 @overload
@@ -138,6 +170,12 @@ def step(
     max_variants: int = 8,
     notice: Callable[[str], object] | None = None,
     model: torch.nn.Module | None = None,
+    plan: str | PathLike[str] | None = None,
+    spill_folder: str | PathLike[str] | None = None,
+    pack: bool = True,
+    offload: str | PathLike[str] | None = None,
+    watch_memory: bool = False,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Step[_P, _R]: ...
 @overload
 def step(
@@ -152,6 +190,12 @@ def step(
     max_variants: int = 8,
     notice: Callable[[str], object] | None = None,
     model: torch.nn.Module | None = None,
+    plan: str | PathLike[str] | None = None,
+    spill_folder: str | PathLike[str] | None = None,
+    pack: bool = True,
+    offload: str | PathLike[str] | None = None,
+    watch_memory: bool = False,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Callable[[Callable[_P, _R]], Step[_P, _R]]: ...
 def plan(
     graph: Graph,

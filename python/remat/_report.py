@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a step needs and takes, for people and for programs."""
 
+import html
+
 from . import _remat
 
 
 class Report:
     """Every number of the report is an attribute (`peak_bytes`, `time_ns`, …; as_dict() has them all). Printed
-    it is a table; in a notebook, a chart of the memory over the step."""
+    it is a table; in a notebook, the page that save_html writes."""
 
     def __init__(self, values, step):
         self.__dict__.update(values)
         self._values = values
-        self._svg = lambda: _remat.plan_svg(step.graph(), step.schedule(), values["budget_bytes"])
+        self._page = step._page
 
     def as_dict(self):
         return dict(self._values)
@@ -38,5 +40,7 @@ class Report:
         ]
         return "\n".join(f"{name:<13} {value}" for name, value in rows)
 
-    def _repr_svg_(self):
-        return self._svg()
+    def _repr_html_(self):
+        # In a frame of its own: its styles and scripts are not the notebook's.
+        page = html.escape(self._page(), quote=True)
+        return f'<iframe srcdoc="{page}" title="Report of a step" style="width:100%;height:45em;border:0"></iframe>'

@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import threading
+import typing
 import warnings
 
 import torch
@@ -31,6 +32,16 @@ def step(function=None, *, budget, **options):
     return Step(function, budget=budget, **options)
 
 
+class Progress(typing.NamedTuple):
+    """How far a call is that is not planned yet. stage: "record", "measure", "plan" or "compare". ops_total: 0
+    while nobody knows. spilled_bytes: values of the step that are in a file now."""
+
+    stage: str
+    ops_done: int
+    ops_total: int
+    spilled_bytes: int
+
+
 class Step:
     """A function that does a training step, called inside a memory budget.
 
@@ -42,7 +53,14 @@ class Step:
     courses of the function (batch shapes, branches) that are kept with a plan. follow: after so many calls
     the function is no longer called, only its kernels. notice: called with a text about what is worth
     knowing; by default it becomes a warning, once per text. model: gives the layers their names where they
-    are not called as modules of one outermost one.
+    are not called as modules of one outermost one. plan: a file that save_plan wrote; what it has a plan for
+    is not measured and planned again. A file that is damaged or of another version is an error here; a plan of
+    another program is one for `notice`, and planned anew. spill_folder: where values of the first call go that do
+    not fit into the budget (a file without a name; by default in $TMPDIR or /var/tmp). pack: idle values
+    may be kept in fewer bytes, where the same bits come back. offload: a folder on a disk; idle values may lie there in a
+    file without a name, written and read beside the kernels. watch_memory: use less
+    while the machine or the cgroup is short of memory. progress: called with a Progress, a few times a second, while
+    a call is recorded, measured, planned and compared; what it raises ends the call, which is undone.
     """
 
     def __init__(
@@ -58,12 +76,19 @@ class Step:
         max_variants=8,
         notice=None,
         model=None,
+        plan=None,
+        spill_folder=None,
+        pack=True,
+        offload=None,
+        watch_memory=False,
+        progress=None,
     ):
         if not callable(function):
             raise TypeError(f"remat.step expects a function, found {type(function).__name__}")
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._notice = _warn if notice is None else notice
+        self._progress = progress
         self._program = Program(model)
         self._result = None  # of the last call; kept for `follow` only
         self._keeps_result = follow is not None
@@ -75,6 +100,12 @@ class Step:
             seed=seed,
             follow=follow,
             max_variants=max_variants,
+            plan=None if plan is None else os.fspath(plan),
+            spill_folder=None if spill_folder is None else os.fspath(spill_folder),
+            pack=pack,
+            offload_folder=None if offload is None else os.fspath(offload),
+            watch_memory=watch_memory,
+            reports_progress=progress is not None,
         )
 
     def __call__(self, *args, **kwargs):
@@ -82,11 +113,11 @@ class Step:
         with _collector_off, optimizers_noted() as optimizers:
             try:
                 tensors = self._step.run(tensors_in((args, kwargs)), call)
-            except KeyboardInterrupt:
+            except BaseException as error:
                 if self._step.undone():
                     optimizers.put_back()  # the tensors are already
-                raise
-            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
                 raise _translated(error, self._step.failed_op())
         for text in call.notices:
             self._notice(text)
@@ -109,6 +140,20 @@ class Step:
         """Bytes, times and counts of the plan that ran last."""
         return Report(self._step.report(), self)
 
+    def set_budget(self, budget):
+        """Another budget from the next call on: bytes, or with a unit, or a share of what the plain step needs.
+
+        It is planned for, or a plan that was made before is taken; nothing is recorded again. Memory beyond it goes back
+        to the system. Infeasible is raised, and the budget stays, where no plan fits.
+        """
+        arguments = _budget_arguments(budget)
+        if arguments["budget_share"] is not None:
+            whole = self._step.report()["keep_all_peak_bytes"]
+            arguments["budget_bytes"] = int(arguments["budget_share"] * whole)
+        if arguments["budget_bytes"] is None:
+            raise Error("[step] the new budget is 'auto'; expected bytes or a share of the plain step's peak")
+        self._step.set_budget_bytes(arguments["budget_bytes"])
+
     def graph(self):
         """The recorded step, with measured times."""
         return self._step.graph()
@@ -121,13 +166,18 @@ class Step:
         """What runs when, on which copies, and when these are freed."""
         return self._step.schedule()
 
+    def save_plan(self, path):
+        """Writes the plans of all courses seen so far, for `plan` of a later process. It is a text."""
+        self._step.save_plan(os.fspath(path))
+
     def save_html(self, path):
-        """Writes a page with the plain step beside the planned one. It needs no network."""
-        page = _remat.plan_html(
-            self.graph(), self.schedule(), self._step.report()["budget_bytes"], self._title()
-        )
+        """Writes a page with the plain step beside the planned one, and why. It needs no network."""
+        page = self._page()
         with open(path, "w", encoding="utf-8") as file:
             file.write(page)
+
+    def _page(self):
+        return self._step.html(self._title())
 
     def _title(self):
         return getattr(self._function, "__name__", type(self._function).__name__)
@@ -142,7 +192,7 @@ class Step:
 
 
 class TrainingStep(Step):
-    """A loss function and its backward inside a memory budget, for those who keep the optimizer outside.
+    """A loss function and its backward inside a memory budget. With the optimizer outside:
 
         step = remat.TrainingStep(lambda x, y: F.cross_entropy(model(x), y), model, budget="50%")
         for x, y in loader:
@@ -150,12 +200,23 @@ class TrainingStep(Step):
             loss = step(x, y)          # fills p.grad, as loss.backward() would
             optimizer.step()
 
+    With the update inside a gradient dies when it is applied, so that less memory will do:
+
+        step = remat.TrainingStep(loss_function, model, budget="1GiB", update=optimizer.step)
+        loss = step(x, y)              # afterwards every p.grad of the model is None
+
+    Clipping by value, or by norm (which needs all gradients at once), goes into `update`, before optimizer.step().
+
     The loss comes back without history. `model` (a module) gives layers and parameters their names.
     """
 
-    def __init__(self, loss_function, model=None, *, budget, **options):
+    def __init__(self, loss_function, model=None, *, budget, update=None, **options):
         if not callable(loss_function):
             raise TypeError(f"remat.TrainingStep expects a function, found {type(loss_function).__name__}")
+        if update is not None and not callable(update):
+            raise TypeError(f"remat.TrainingStep expects a function as update, found {type(update).__name__}")
+        if update is not None and model is None:
+            raise TypeError("remat.TrainingStep with an update expects the model, whose gradients it applies")
 
         @functools.wraps(loss_function, updated=())
         def forward_and_backward(*args, **kwargs):
@@ -163,7 +224,11 @@ class TrainingStep(Step):
                 loss = loss_function(*args, **kwargs)
                 _check_loss(loss)
                 loss.backward()
-            return loss.detach()
+            loss = loss.detach()
+            if update is not None:
+                update()
+                model.zero_grad(set_to_none=True)
+            return loss
 
         super().__init__(forward_and_backward, budget=budget, model=model, **options)
 
@@ -186,6 +251,9 @@ class _Call:
         self.called = True
         self.result = self._owner._function(*self._args, **self._kwargs)
         return tensors_in(self.result)
+
+    def progress(self, *values):
+        self._owner._progress(Progress(*values))
 
     def collect(self):
         # Objects of this call are young, since the collector was off. A second time it must be thorough.

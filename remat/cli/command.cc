@@ -4,30 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "remat/cli/files.h"
+#include "remat/cli/model_source.h"
 #include "remat/cli/progress.h"
 #include "remat/core/error.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/units.h"
 
 namespace remat {
-namespace {
-
-// What is wrong with a budget, or nothing. It must be known before the graph is, so that a slip of
-// the keyboard is a usage error; a share of one byte is as good as of any other number.
-std::string budget_fault(const std::string& text) {
-  try {
-    parse_budget(text, 1);
-    return {};
-  } catch (const Error& error) {
-    return without_verb(error.what());
-  }
-}
-
-}  // namespace
 
 void add_json_option(CLI::App& command, std::string& path) {
   command
@@ -37,7 +25,30 @@ void add_json_option(CLI::App& command, std::string& path) {
       ->type_name("FILE");
 }
 
-void add_budget_option(CLI::App& command, std::vector<std::string>& budgets, bool several) {
+std::string budget_fault(const std::string& text) {
+  try {
+    parse_budget(text, 1);
+    return {};
+  } catch (const Error& error) {
+    return without_verb(error.what());
+  }
+}
+
+void add_move_options(CLI::App& command, MoveOptions& options) {
+  command.add_flag("!--no-pack", options.pack, "No value is kept in fewer bytes while it is idle");
+  command.add_flag("!--no-offload", options.offload, "No value is written to a disk while it is idle");
+}
+
+void add_depth_option(CLI::App& command, int& depth) {
+  command
+      .add_option("--depth", depth,
+                  "Parts of a layer's name that count: layer1.0.conv2 has three; 0 is all")
+      ->check(CLI::Range(0, 100))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+CLI::Option* add_budget_option(CLI::App& command, std::vector<std::string>& budgets, bool several) {
   CLI::Option* option = command.add_option(
       "--budget", budgets,
       several ? "Bytes with a unit (1.5GiB) or a share of the keep-all peak "
@@ -50,12 +61,21 @@ void add_budget_option(CLI::App& command, std::vector<std::string>& budgets, boo
   } else {
     option->expected(1);
   }
+  return option;
+}
+
+bool check_outputs(const std::vector<const std::string*>& paths) {
+  const auto count = std::count_if(paths.begin(), paths.end(),
+                                   [](const std::string* path) { return *path == "-"; });
+  if (count > 1) throw CLI::ValidationError("-", "standard output is for one file; give the others names");
+  for (const std::string* path : paths) check_writable(*path);
+  return count == 1;
 }
 
 std::string strategy_help() {
   std::string help;
   for (const Strategy& strategy : strategies()) {
-    help += fmt::format("\n  {:<14} {}", strategy.name, strategy.summary);
+    help += fmt::format("\n  {} - {}", strategy.name, strategy.summary);
   }
   return help;
 }
@@ -87,13 +107,24 @@ void write_json(const std::string& path, const nlohmann::json& json) {
   write_file(path, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-Plan plan_with_progress(const Graph& graph, PlanOptions options) {
-  Progress progress;
-  options.progress = [&](const PlanProgress& made) {
+void show_planning(PlanOptions& options, Progress& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  // A search mostly ends well before its limit; with --moves there is no limit, but a number of moves.
+  options.progress = [&progress, start, moves = options.max_moves,
+                      seconds = options.time_limit_seconds](const PlanProgress& made) {
     if (!progress.wanted()) return;
-    progress.show(fmt::format("{}: {} moves, best {} at {}", made.strategy, made.moves,
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    progress.show("planning",
+                  moves > 0 ? static_cast<double>(made.moves) / static_cast<double>(moves)
+                            : elapsed.count() / seconds,
+                  fmt::format("of the time limit; {}: {} moves, best {} at {}", made.strategy, made.moves,
                               format_ns(made.best_time_ns), format_bytes(made.best_peak_bytes)));
   };
+}
+
+Plan plan_with_progress(const Graph& graph, PlanOptions options) {
+  Progress progress;
+  show_planning(options, progress);
   return plan(graph, options);
 }
 

@@ -135,6 +135,21 @@ void write_file(const std::string& path, std::string_view content) {
   replace(unresolved ? std::filesystem::path(path) : target, there.st_mode & 07777, content);
 }
 
+void check_writable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0) {
+    if (S_ISDIR(there.st_mode)) errno = EISDIR;
+    if (S_ISDIR(there.st_mode) || ::access(path.c_str(), W_OK) != 0) fail("write", path);
+    return;
+  }
+  const std::string parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent;
+  if (::stat(folder.c_str(), &there) != 0) fail("write", path);
+  if (!S_ISDIR(there.st_mode)) errno = ENOTDIR;
+  if (!S_ISDIR(there.st_mode) || ::access(folder.c_str(), W_OK | X_OK) != 0) fail("write", path);
+}
+
 std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 std::string name_of_file(const std::string& path) {

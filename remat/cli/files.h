@@ -13,6 +13,10 @@ std::string read_file(const std::string& path);
 // permissions; devices and pipes are written to. "-" is standard output. Throws Error.
 void write_file(const std::string& path, std::string_view content);
 
+// Throws the Error that write_file would, as far as it can be known before: for work that takes
+// long. An empty path is a file that nobody asked for.
+void check_writable(const std::string& path);
+
 // For messages: "-" is "standard input".
 std::string shown_path(const std::string& path);
 

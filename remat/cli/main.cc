@@ -6,6 +6,7 @@
 #include <new>
 
 #include "remat/cli/command.h"
+#include "remat/cli/help.h"
 #include "remat/cli/model_source.h"
 
 namespace {
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   CLI::App app("remat: train inside a memory budget", "remat");
   app.set_version_flag("--version", "remat " REMAT_VERSION);
   app.require_subcommand(1);
+  app.formatter(remat::help_formatter());
   remat::add_model_commands(app, exit_code);
   remat::add_plan_command(app, exit_code);
   remat::add_explain_command(app, exit_code);

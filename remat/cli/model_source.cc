@@ -4,8 +4,11 @@
 #include <algorithm>
 
 #include "remat/cli/command.h"
+#include "remat/cli/measured_step.h"
 #include "remat/cli/model_task.h"
+#include "remat/cli/optimizer.h"
 #include "remat/core/error.h"
+#include "remat/libtorch/saved_plan.h"
 
 namespace remat {
 
@@ -13,6 +16,8 @@ void add_model_commands(CLI::App& app, int& exit_code) {
   add_models_command(app, exit_code);
   add_profile_command(app, exit_code);
   add_run_command(app, exit_code);
+  add_fit_command(app, exit_code);
+  add_sweep_command(app, exit_code);
 }
 
 void add_size_options(CLI::App& command, ModelOptions& options) {
@@ -41,6 +46,19 @@ void add_size_options(CLI::App& command, ModelOptions& options) {
       ->group(group);
 }
 
+void add_update_option(CLI::App& command, ModelOptions& options) {
+  add_optimizer_option(command, options.optimizer,
+                       "forward and backward only, with the update outside of the step");
+}
+
+void add_offload_option(CLI::App& command, MoveOptions& options) {
+  command
+      .add_option("--offload", options.folder,
+                  "Values may lie on a disk while they are idle, in a file without a name in this folder")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("FOLDER");
+}
+
 bool is_model(const std::string& name) {
   return std::ranges::any_of(models::zoo(),
                              [&](const models::ZooEntry& entry) { return entry.name == name; });
@@ -55,15 +73,16 @@ std::string not_a_model(const std::string& name) {
   }
 }
 
-Graph measured_graph(const ModelOptions& options) {
-  Graph graph;
+MeasuredGraph measured_graph(const ModelOptions& options) {
+  MeasuredGraph made;
   with_plain_errors([&] {
     const models::TrainingTask task = make_task(options, 1);
     Progress progress;
-    graph = capture_and_measure(task, task.make_batch(1), progress).measurement.graph;
+    MeasuredStep step = capture_and_measure(options, open_offloading(options.moves), task, task.make_batch(1), progress);
+    made = {std::move(step.graph), plan_file_of({}), std::move(step.course)};
     return int{kDone};
   });
-  return graph;
+  return made;
 }
 
 }  // namespace remat

@@ -6,7 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "remat/cli/command.h"
 #include "remat/core/error.h"
+#include "remat/core/units.h"
+#include "remat/libtorch/budget.h"
 
 namespace remat {
 namespace {
@@ -106,29 +109,18 @@ nlohmann::json size_json(const models::ModelSize& size) {
 
 std::string model_label(const ModelOptions& options) {
   const int threads = at::get_num_threads();
-  return detail::concat(options.model, ", ", size_label(size_of(options)), ", ", options.dtype, ", ",
-                        threads, threads == 1 ? " thread" : " threads");
+  const std::string update = options.updates_inside() ? ", optimizer " + options.optimizer : "";
+  return detail::concat(options.model, ", ", size_label(size_of(options)), ", ", options.dtype, update,
+                        ", ", threads, threads == 1 ? " thread" : " threads");
 }
 
 nlohmann::json model_json(const ModelOptions& options) {
   nlohmann::json json = {{"model", options.model},
                          {"dtype", options.dtype},
+                         {"optimizer", options.optimizer},
                          {"threads", at::get_num_threads()}};
   json.update(size_json(size_of(options)));
   return json;
-}
-
-Recording capture_task(const models::TrainingTask& task, const Batch& batch) {
-  return capture(task.loss, batch, task.module->parameters(), {.buffers = task.module->buffers()});
-}
-
-MeasuredStep capture_and_measure(const models::TrainingTask& task, const Batch& batch,
-                                 Progress& progress) {
-  progress.show("capturing a step");
-  Recording recording = capture_task(task, batch);
-  progress.show(detail::concat("measuring ", recording.graph.ops.size(), " ops"));
-  Measurement measurement = measure(recording, batch);
-  return {std::move(recording), std::move(measurement)};
 }
 
 void add_model_arguments(CLI::App& command, ModelOptions& options) {
@@ -147,6 +139,14 @@ int with_plain_errors(const std::function<int()>& work) {
     const std::string message = error.what_without_backtrace();
     throw Error("LibTorch: " + message.substr(0, message.find('\n')));
   }
+}
+
+std::string running_budget_fault(const std::string& text) {
+  return text == "auto" ? std::string() : budget_fault(text);
+}
+
+int64_t running_budget(const std::string& text, int64_t whole_bytes, const Graph& graph) {
+  return text == "auto" ? available_memory()(graph) : parse_budget(text, whole_bytes);
 }
 
 }  // namespace remat

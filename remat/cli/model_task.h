@@ -7,9 +7,7 @@
 #include <string>
 
 #include "remat/cli/model_source.h"
-#include "remat/cli/progress.h"
-#include "remat/libtorch/capture.h"
-#include "remat/libtorch/measure.h"
+#include "remat/libtorch/tape.h"
 #include "remat/models/zoo.h"
 
 namespace remat {
@@ -27,19 +25,9 @@ nlohmann::json size_json(const models::ModelSize& size);
 
 int64_t parameter_count(const models::TrainingTask& task);
 
-// "resnet50, batch 8, image 224, width 64, f32, 2 threads", and the same as JSON keys.
+// "resnet50, batch 8, image 224, width 64, f32, optimizer adamw, 2 threads", and the same as JSON keys.
 std::string model_label(const ModelOptions& options);
 nlohmann::json model_json(const ModelOptions& options);
-
-Recording capture_task(const models::TrainingTask& task, const Batch& batch);
-
-// A captured step with the times of its ops.
-struct MeasuredStep {
-  Recording recording;
-  Measurement measurement;
-};
-MeasuredStep capture_and_measure(const models::TrainingTask& task, const Batch& batch,
-                                 Progress& progress);
 
 // The model's name as a positional argument, checked, and the flags for its size.
 void add_model_arguments(CLI::App& command, ModelOptions& options);
@@ -51,5 +39,13 @@ int with_plain_errors(const std::function<int()>& work);
 void add_models_command(CLI::App& app, int& exit_code);
 void add_profile_command(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
+void add_fit_command(CLI::App& app, int& exit_code);
+void add_sweep_command(CLI::App& app, int& exit_code);
+
+// What is wrong with the budget of something that runs, or nothing: as budget_fault, and "auto".
+std::string running_budget_fault(const std::string& text);
+// The bytes of such a budget. "auto" is what the machine or the cgroup has left, less a tenth, beside the externals of
+// the graph, which are there already.
+int64_t running_budget(const std::string& text, int64_t whole_bytes, const Graph& graph);
 
 }  // namespace remat

@@ -7,9 +7,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "remat/core/rewrite.h"
+#include "remat/cli/optimizer.h"
 #include "remat/libtorch/allocator.h"
-#include "remat/libtorch/arena.h"
 #include "remat/libtorch/checkpoint.h"
 
 namespace remat {
@@ -53,13 +52,18 @@ int64_t storage_bytes(const std::vector<std::vector<at::Tensor>>& lists) {
 
 class EagerTrainee final : public Trainee {
  public:
-  EagerTrainee(models::TrainingTask task, std::function<at::Tensor(const Batch&)> loss)
-      : Trainee(std::move(task)), loss_(std::move(loss)) {}
+  EagerTrainee(models::TrainingTask task, const std::string& optimizer,
+               std::function<at::Tensor(const Batch&)> loss)
+      : Trainee(std::move(task), optimizer), loss_(std::move(loss)) {}
 
  protected:
-  at::Tensor forward_and_backward(const Batch& batch) override {
+  at::Tensor run(const Batch& batch) override {
     at::Tensor loss = loss_(batch);
     loss.backward();
+    if (updates_inside()) {
+      optimizer().step();
+      optimizer().zero_grad();
+    }
     return loss.detach();
   }
 
@@ -67,84 +71,77 @@ class EagerTrainee final : public Trainee {
   std::function<at::Tensor(const Batch&)> loss_;
 };
 
-constexpr double kLearningRate = 0.01;
-constexpr double kMomentum = 0.9;
+// One that sets up what is set up once. With the update inside another one, for the state of the
+// optimizer is there only after the first.
+constexpr int kWarmUpSteps = 1;
+constexpr int kWarmUpStepsWithUpdate = 2;
 
 }  // namespace
 
-Trainee::Trainee(models::TrainingTask task)
+Trainee::Trainee(models::TrainingTask task, const std::string& optimizer)
     : task_(std::move(task)),
       parameters_(task_.module->parameters()),
-      optimizer_(parameters_, torch::optim::SGDOptions(kLearningRate).momentum(kMomentum)) {}
+      optimizer_(make_optimizer(optimizer == "none" ? "sgd" : optimizer, parameters_)),
+      updates_inside_(optimizer != "none") {}
 
 at::Tensor Trainee::step(const Batch& batch) {
-  optimizer_.zero_grad();
-  return forward_and_backward(batch);
+  if (!updates_inside_) optimizer_->zero_grad();
+  return run(batch);
+}
+
+void Trainee::update() {
+  if (!updates_inside_) optimizer_->step();
 }
 
 void Trainee::without_trace(const std::function<void()>& work) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor state = generator.get_state();
   std::vector<at::Tensor> copies;
-  for (const at::Tensor& buffer : buffers()) copies.push_back(buffer.clone());
+  if (!updates_inside_) {
+    for (const at::Tensor& buffer : buffers()) copies.push_back(buffer.clone());
+  }
   work();
+  generator.set_state(state);
+  if (updates_inside_) return;
   const at::NoGradGuard no_gradients;
   for (size_t i = 0; i < copies.size(); ++i) buffers()[i].copy_(copies[i]);
-  generator.set_state(state);
-  optimizer_.zero_grad();
+  optimizer_->zero_grad();
+}
+
+void Trainee::warm_up(const Batch& batch) {
+  if (warm_) return;
+  const int steps = updates_inside_ ? kWarmUpStepsWithUpdate : kWarmUpSteps;
+  for (int i = 0; i < steps; ++i) step(batch);
+  warm_ = true;
+  warmed_up();
+}
+
+std::vector<at::Tensor> Trainee::optimizer_state() const {
+  if (!updates_inside_) return {};
+  return remat::optimizer_state(*optimizer_, parameters_);
 }
 
 int64_t Trainee::counted_peak_bytes(const Batch& batch) {
+  const int64_t before = storage_bytes({parameters_, buffers(), batch, optimizer_state()});
   PeakCounter counter;
-  {
-    const detail::ListenGuard listen(&counter);
-    step(batch);
-  }
-  return storage_bytes({parameters_, buffers(), batch}) + counter.peak_bytes;
+  const detail::ListenGuard listen(&counter);
+  step(batch);
+  return before + counter.peak_bytes;
 }
 
-std::unique_ptr<Trainee> plain_trainee(models::TrainingTask task) {
+std::unique_ptr<Trainee> plain_trainee(models::TrainingTask task, const std::string& optimizer) {
   auto loss = task.loss;
-  return std::make_unique<EagerTrainee>(std::move(task), std::move(loss));
+  return std::make_unique<EagerTrainee>(std::move(task), optimizer, std::move(loss));
 }
 
-std::unique_ptr<Trainee> checkpointed_trainee(models::TrainingTask task) {
+std::unique_ptr<Trainee> checkpointed_trainee(models::TrainingTask task,
+                                              const std::string& optimizer) {
   auto loss = [by_block = task.loss_by_block](const Batch& batch) {
     return by_block(batch, [](const models::Block& block, std::vector<at::Tensor> inputs) {
       return checkpoint(block, std::move(inputs));
     });
   };
-  return std::make_unique<EagerTrainee>(std::move(task), std::move(loss));
-}
-
-PlannedTrainee::PlannedTrainee(models::TrainingTask task, Recording recording, Graph graph)
-    : Trainee(std::move(task)), recording_(std::move(recording)), graph_(std::move(graph)) {}
-
-void PlannedTrainee::follow(const Plan& plan) {
-  schedule_ = rewrite(graph_, plan.order);
-  placement_ = *plan.placement;
-  arena_ = make_arena(placement_.arena_bytes);
-  execution_ = std::make_unique<Execution>(recording_, schedule_, placement_, arena_);
-}
-
-void PlannedTrainee::poison_frees() {
-  execution_ = std::make_unique<Execution>(recording_, schedule_, placement_, arena_,
-                                           ExecuteOptions{.poison = true});
-}
-
-at::Tensor PlannedTrainee::forward_and_backward(const Batch& batch) {
-  StepResult result = execution_->run(batch);
-  for (size_t i = 0; i < parameters().size(); ++i) {
-    if (result.gradients[i].defined()) {
-      at::Tensor(parameters()[i]).mutable_grad() = result.gradients[i];
-    }
-  }
-  return result.loss;
-}
-
-int64_t PlannedTrainee::counted_peak_bytes(const Batch& batch) {
-  step(batch);
-  return counts().peak_bytes;
+  return std::make_unique<EagerTrainee>(std::move(task), optimizer, std::move(loss));
 }
 
 }  // namespace remat

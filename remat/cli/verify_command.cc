@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// remat verify: the independent checker on a schedule file.
+// remat verify: the independent checker on a schedule file, or on a saved plan.
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "remat/cli/command.h"
 #include "remat/cli/files.h"
 #include "remat/core/error.h"
+#include "remat/core/plan_file.h"
 #include "remat/core/schedule_text.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
@@ -40,7 +41,43 @@ nlohmann::json to_json(const std::optional<Violation>& violation) {
           {"reason", violation->reason}};
 }
 
+// Reading a plan checks all of it. It brings its graph and its budget along.
+int run_on_plan(const VerifyArguments& arguments) {
+  PlanFile file;
+  const std::string text = read_file(arguments.graph);
+  try {
+    file = parse_plan_file(text);
+  } catch (const Error& error) {
+    throw Error(shown_path(arguments.graph) + ": " + without_verb(error.what()));
+  }
+  nlohmann::json courses = nlohmann::json::array();
+  std::string lines;
+  for (const SavedCourse& course : file.courses) {
+    courses.push_back({{"reserved_bytes", course.reserved_bytes()},
+                       {"peak_bytes", course.plan.peak_bytes},
+                       {"strategy", course.plan.strategy}});
+    lines += detail::concat("accepted: the same outputs, ", format_bytes(course.reserved_bytes()),
+                            " with addresses, ", format_ns(course.plan.time_ns), "\n");
+  }
+  if (!arguments.json.empty()) {
+    write_json(arguments.json, {{"accepted", true},
+                                {"library", file.library},
+                                {"libtorch", file.libtorch},
+                                {"courses", courses}});
+  }
+  if (arguments.json != "-") write_file("-", lines);
+  return kDone;
+}
+
 int run(const VerifyArguments& arguments) {
+  check_outputs({&arguments.json});
+  if (arguments.schedule.empty()) {
+    if (!arguments.budget.empty()) {
+      throw CLI::ValidationError("--budget", "a saved plan has its own");
+    }
+    return run_on_plan(arguments);
+  }
+  if (arguments.budget.empty()) throw CLI::RequiredError("--budget");
   if (arguments.graph == "-" && arguments.schedule == "-") {
     throw CLI::ValidationError("schedule", "standard input is taken by the graph");
   }
@@ -74,15 +111,16 @@ void add_verify_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command =
       app.add_subcommand("verify", "Check a schedule against its graph, independently");
-  command->add_option("graph", arguments->graph, "A graph file; - is standard input")
+  command
+      ->add_option("graph", arguments->graph,
+                   "A graph file, or alone a plan that plan --save wrote; - is standard input")
       ->required()
-      ->type_name("GRAPH");
+      ->type_name("GRAPH|PLAN");
   command
       ->add_option("schedule", arguments->schedule,
                    "A schedule file, as plan --schedule writes it; - is standard input")
-      ->required()
       ->type_name("SCHEDULE");
-  add_budget_option(*command, arguments->budget, false);
+  add_budget_option(*command, arguments->budget, false)->required(false);
   add_json_option(*command, arguments->json);
   command->footer("Exits with 1 and names the first violation if the schedule is wrong.");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });

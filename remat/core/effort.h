@@ -13,28 +13,37 @@ double thread_cpu_seconds();
 
 // What a search may spend. It is counted, not measured, so that the same input gives the same plan on
 // a slow or loaded machine too. There is one currency, the *unit of work*: what looking at one operand
-// of an op takes, 2.5 ns on an idle machine. Every search says what it did in these units. CPU time
-// only ends what takes many times as long as it should.
+// of an op takes, a few nanoseconds on an idle machine. Every search says what it did in these units. CPU
+// time only ends what takes many times as long as it should.
 //
-//     whole plan           no limit of its own but CPU time
+//     whole plan           four times the time limit
 //      ├─ search           its share of the time limit
 //      │   └─ reorder      what is spent here is spent by `search` and by the whole plan too
-//      └─ bound
+//      ├─ bound
+//      └─ place
 class Effort {
  public:
-  static constexpr double kNsPerWork = 2.5;
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  // What an idle machine does in that time.
   static int64_t work_of_seconds(double seconds);
+  // The CPU time after which what was to take so long is ended: four times as much, more under sanitizers. A
+  // machine that is no more than that much slower than the counted work supposes gives the same result.
+  static double most_cpu_seconds(double seconds);
 
-  // Without a limit, but for that of CPU time from now on.
+  // Limited by CPU time from now on, and by work.
   // `stop` is asked now and then; once it is true, the CPU time has ended.
-  explicit Effort(double most_cpu_seconds = std::numeric_limits<double>::infinity(),
-                  std::function<bool()> stop = {});
+  explicit Effort(double cpu_seconds = std::numeric_limits<double>::infinity(),
+                  std::function<bool()> stop = {}, int64_t work = kUnlimited);
+  // So much, whatever CPU time it takes.
+  static Effort of_work(int64_t work) { return Effort(nullptr, work); }
   Effort(const Effort&) = delete;
   Effort& operator=(const Effort&) = delete;
 
   // So much work of this one, which pays for it and must outlive it.
   Effort part(int64_t work = kUnlimited) { return Effort(this, work); }
+
+  // Ends with this share of the CPU time that is left, so that the rest is there for what comes after it.
+  Effort part_of_time(double share);
 
   void spend(int64_t work) {
     for (Effort* payer = this; payer != nullptr; payer = payer->parent_) payer->spent_ += work;
@@ -53,16 +62,16 @@ class Effort {
   bool out_of_cpu();  // asks at once
 
  private:
-  Effort(Effort* parent, int64_t work) : parent_(parent), limit_(work) {}
+  Effort(Effort* parent, int64_t work, double cpu_end = std::numeric_limits<double>::infinity())
+      : parent_(parent), limit_(work), cpu_end_(cpu_end) {}
 
   Effort* parent_ = nullptr;
   int64_t limit_ = kUnlimited;
   int64_t spent_ = 0;
-  // Of the one that has no parent.
-  double cpu_end_ = 0;
+  double cpu_end_ = std::numeric_limits<double>::infinity();
   std::function<bool()> stop_;
   bool out_of_cpu_ = false;
-  int64_t next_look_ = 0;  // spent work at which to look at the CPU time again
+  int64_t next_look_ = 0;  // spent work at which to look at the CPU time again; of the one without a parent
 };
 
 }  // namespace remat

@@ -48,8 +48,13 @@ class Explainer {
     }
     decision_of_.resize(graph.storages.size(), nullptr);
     for (const Decision& decision : plan.decisions) decision_of_[index(decision.storage)] = &decision;
-    runs_.resize(graph.ops.size(), 0);
-    for (const OpId op : plan.order) ++runs_[index(op)];
+    runs_.resize(graph.op_count(), 0);
+    for (const OpId op : plan.order) ++runs_[index(graph.original(op))];
+    moves_of_.resize(graph.storages.size());
+    for (size_t i = 0; i < graph.moves.size(); ++i) {
+      const Move& move = graph.moves[i];
+      moves_of_[index(move.value.storage)].push_back(static_cast<OpId>(graph.ops.size() + i));
+    }
     time_before_.resize(graph.ops.size() + 1, 0);
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       time_before_[i + 1] = time_before_[i] + graph.ops[i].time_ns;
@@ -62,8 +67,14 @@ class Explainer {
     Explanation explanation{.storage = id,
                             .action = Action::none,
                             .recomputes = runs_[index(*storage.creator)] - 1,
+                            .packs = made_of(id, MoveKind::pack),
+                            .offloads = made_of(id, MoveKind::offload),
                             .sentence = {}};
-    if (explanation.recomputes > 0) {
+    if (explanation.offloads > 0) {
+      explanation.action = Action::offload;
+    } else if (explanation.packs > 0) {
+      explanation.action = Action::pack;
+    } else if (explanation.recomputes > 0) {
       explanation.action = Action::recompute;
     } else if (candidate != nullptr) {
       explanation.action = Action::keep;
@@ -73,16 +84,76 @@ class Explainer {
     if (candidate != nullptr) {
       explanation.sentence += ", " + idle_window(graph_, time_before_, *candidate);
     }
-    explanation.sentence += explanation.action == Action::recompute
-                                ? why_recomputed(storage, explanation.recomputes, decision_of_[index(id)])
-                                : why_kept(storage, candidate, decision_of_[index(id)]);
+    explanation.sentence += reason(explanation, storage, candidate);
+    if (candidate != nullptr || explanation.packs + explanation.offloads > 0) {
+      explanation.sentence += prices(id);
+    }
     return explanation;
   }
 
  private:
+  int64_t made_of(StorageId id, MoveKind kind) const {
+    int64_t count = 0;
+    for (const OpId move : moves_of_[index(id)]) {
+      count += graph_.move(move).kind == kind ? runs_[index(move)] : 0;
+    }
+    return count;
+  }
+
+  std::string reason(const Explanation& explanation, const Storage& storage,
+                     const Candidate* candidate) {
+    const Decision* decision = decision_of_[index(explanation.storage)];
+    switch (explanation.action) {
+      case Action::recompute: return why_recomputed(storage, explanation.recomputes, decision);
+      case Action::pack: return concat(", is packed ", times(explanation.packs), also(explanation));
+      case Action::offload:
+        return concat(", is offloaded ", times(explanation.offloads), also(explanation));
+      default: return why_kept(storage, candidate, decision);
+    }
+  }
+
+  static std::string times(int64_t count) {
+    return concat(count, count == 1 ? " time" : " times");
+  }
+
+  static std::string also(const Explanation& explanation) {
+    std::string text;
+    if (explanation.action == Action::offload && explanation.packs > 0) {
+      text += ", packed " + times(explanation.packs);
+    }
+    if (explanation.recomputes > 0) text += ", and made again " + times(explanation.recomputes);
+    return text;
+  }
+
+  // What each way to do without its bytes costs, where the graph has other ways than running ops.
+  std::string prices(StorageId id) const {
+    if (moves_of_[index(id)].empty()) return "";
+    const Storage& storage = graph_.storage(id);
+    const bool again = graph_.rerunnable(*storage.creator);
+    std::string text = again ? concat("; making it again takes ",
+                                      format_ns(graph_.op(*storage.creator).time_ns), " or more")
+                             : "; it cannot be made again";
+    for (const PackedForm& packed : graph_.packed_forms) {
+      if (packed.storage != id) continue;
+      text += concat(", packing (", packed.rule, ") ",
+                     format_ns(packed.pack_ns + packed.unpack_ns.value_or(0)), " and ",
+                     format_bytes(packed.bytes));
+    }
+    if (graph_.channel && has_move(id, MoveKind::offload)) {
+      text += concat(", offloading ", format_ns(graph_.channel->write_ns(storage.bytes)), " and ",
+                     format_ns(graph_.channel->read_ns(storage.bytes)), " of the channel");
+    }
+    return text;
+  }
+
+  bool has_move(StorageId id, MoveKind kind) const {
+    return std::ranges::any_of(moves_of_[index(id)],
+                               [&](OpId move) { return graph_.move(move).kind == kind; });
+  }
+
   std::string why_recomputed(const Storage& storage, int64_t recomputes, const Decision* decision) {
     const std::string what =
-        concat(", is recomputed ", recomputes, recomputes == 1 ? " time" : " times", " at ",
+        concat(", is recomputed ", times(recomputes), " at ",
                format_ns(graph_.op(*storage.creator).time_ns), " each: ");
     if (decision != nullptr && decision->recomputed) return what + decision->reason;
     if (decision != nullptr) return what + "a recomputation of something else passes through it";
@@ -93,12 +164,14 @@ class Explainer {
   std::string without_reruns(const Storage& storage) {
     std::vector<OpId> makers = storage.changers;
     makers.push_back(*storage.creator);
-    std::vector<bool> seen(graph_.ops.size(), false);
+    std::vector<bool> seen(graph_.op_count(), false);
     std::vector<OpId> order;
     for (const OpId op : plan_.order) {
-      const bool makes_it = std::find(makers.begin(), makers.end(), op) != makers.end();
-      if (!makes_it || !seen[index(op)]) order.push_back(op);
-      seen[index(op)] = true;
+      const size_t run = index(graph_.original(op));
+      const bool makes_it =
+          std::find(makers.begin(), makers.end(), graph_.original(op)) != makers.end();
+      if (!makes_it || !seen[run]) order.push_back(op);
+      seen[run] = true;
     }
     const OrderCost::Result cost = cost_.evaluate(order, kNoBudget);
     if (!cost.legal) return "something else that is recomputed is made from it";
@@ -124,14 +197,16 @@ class Explainer {
   std::vector<Candidate> candidates_;
   std::vector<const Candidate*> candidate_of_;  // by storage
   std::vector<const Decision*> decision_of_;    // by storage
-  std::vector<int64_t> runs_;                   // by op
+  std::vector<int64_t> runs_;                   // by op, moves included
+  std::vector<std::vector<OpId>> moves_of_;     // by storage
   std::vector<int64_t> time_before_;            // by op, in the given order
 };
 
 }  // namespace
 
 std::string_view name(Action action) {
-  constexpr std::array<std::string_view, 3> kNames = {"keep", "recompute", "none"};
+  constexpr std::array<std::string_view, kActionCount> kNames = {"keep", "recompute", "none", "pack",
+                                                                 "offload"};
   return kNames[static_cast<size_t>(action)];
 }
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace remat {
@@ -69,6 +68,8 @@ struct Storage {
   bool output = false;          // survives the step, at its last version
 
   bool external() const { return !creator.has_value(); }
+  // The version it has in the given order when `op` begins.
+  int32_t version_before(OpId op) const;
   bool operator==(const Storage&) const = default;
 };
 
@@ -97,6 +98,47 @@ struct Op {
   bool operator==(const Op&) const = default;
 };
 
+// How a value, a storage at its last version, can be kept in fewer bytes. The same bits come back from
+// the packed bytes, or all that `readers` look at does.
+struct PackedForm {
+  StorageId storage{};
+  std::string rule;  // says to whoever runs the step how: "two_values"
+  int64_t bytes = 0;
+  int64_t pack_ns = 0;
+  std::optional<int64_t> unpack_ns;  // none: it cannot be unpacked, only `readers` can use it
+  std::vector<OpId> readers;         // can read the packed bytes in place of the value
+  bool operator==(const PackedForm&) const = default;
+};
+
+// The most bytes, or nanoseconds, that a graph may add up to: exact in a double (JSON), and far from overflow
+// however often ops are repeated.
+inline constexpr int64_t kLargestSum = (int64_t{1} << 53) - 1;
+
+// Another place for values that are idle: a disk, the memory of a host. One transfer after the other,
+// in the order in which they begin, beside the ops; each takes the latency and its bytes' time.
+struct ChannelModel {
+  int64_t write_bytes_per_s = 0;
+  int64_t read_bytes_per_s = 0;
+  int64_t latency_ns = 0;
+  int64_t alignment = 1;  // of the addresses and sizes it takes, a power of two
+  int64_t write_ns(int64_t bytes) const { return latency_ns + transfer_ns(bytes, write_bytes_per_s); }
+  int64_t read_ns(int64_t bytes) const { return latency_ns + transfer_ns(bytes, read_bytes_per_s); }
+  bool operator==(const ChannelModel&) const = default;
+
+ private:
+  static int64_t transfer_ns(int64_t bytes, int64_t bytes_per_s);
+};
+
+// What can be done with a value besides keeping it and making it again: see moves.h.
+enum class MoveKind : uint8_t { pack, unpack, offload, prefetch, read_packed };
+struct Move {
+  MoveKind kind{};
+  Value value;     // that is moved
+  OpId reader{};   // read_packed: the op that this one is, but for what it reads
+  Op op;           // what it reads and creates; unpack and prefetch create the value, at its version
+  bool operator==(const Move&) const = default;
+};
+
 // Ops in the order in which they were given, a legal order. Storages: externals first, in order of
 // declaration, then the others in order of creation. Build one with GraphBuilder or parse_graph.
 struct Graph {
@@ -105,9 +147,32 @@ struct Graph {
   std::vector<StorageId> outputs;
   size_t external_count = 0;
 
-  const Op& op(OpId id) const { return ops[index(id)]; }
-  const Storage& storage(StorageId id) const { return storages[index(id)]; }
+  // Moves are numbered after the ops, packed and offloaded forms of storages after the storages.
+  // `moves` and `forms` follow from the other two (moves.h).
+  std::vector<PackedForm> packed_forms;
+  std::optional<ChannelModel> channel;
+  std::vector<Move> moves;
+  std::vector<Storage> forms;
+
+  const Op& op(OpId id) const {
+    return is_move(id) ? move(id).op : ops[index(id)];
+  }
+  const Storage& storage(StorageId id) const {
+    return is_form(id) ? forms[index(id) - storages.size()] : storages[index(id)];
+  }
+  bool is_move(OpId id) const { return index(id) >= ops.size(); }
+  bool is_form(StorageId id) const { return index(id) >= storages.size(); }
+  const Move& move(OpId id) const { return moves[index(id) - ops.size()]; }
+  size_t op_count() const { return ops.size() + moves.size(); }  // moves included
+  size_t storage_count() const { return storages.size() + forms.size(); }
+  // The op itself, or the one of which a read_packed is another form.
+  OpId original(OpId id) const {
+    return is_move(id) && move(id).kind == MoveKind::read_packed ? move(id).reader : id;
+  }
+  // The version that a storage has when this op or move has created it.
+  int32_t created_version(OpId id) const;
   int64_t external_bytes() const;
+  int64_t total_time_ns() const;  // of every op once
   // The version a storage has when the step is over.
   int32_t last_version(StorageId id) const {
     return static_cast<int32_t>(storage(id).changers.size());
@@ -120,62 +185,5 @@ struct Graph {
 
 // Every op once, in the order given.
 std::vector<OpId> given_order(const Graph& graph);
-
-// An op with storages by name, as GraphBuilder takes it. Every field has a default, so that
-// designated initialisers may name just those that matter.
-struct OpSpec {
-  struct Creation {
-    std::string storage = {};
-    int64_t bytes = 0;
-  };
-  struct ReusePair {
-    std::string result = {};
-    std::string source = {};
-  };
-  std::string name = {};
-  Phase phase = Phase::forward;
-  std::string kind = {};
-  int64_t time_ns = 0;
-  int64_t workspace_bytes = 0;
-  std::vector<std::string> reads = {};
-  std::vector<std::string> updates = {};
-  std::vector<Creation> creates = {};
-  std::vector<std::string> effects = {};
-  std::vector<ReusePair> reuse = {};
-  bool random = false;
-  bool once = false;
-  std::string scope = {};
-};
-
-// Builds a Graph op by op and checks every rule of the format: names that are known and fresh,
-// sizes and times that are not negative and whose sums do not overflow. Throws Error (without a
-// verb: the caller knows where it is) and is then as it was before the call.
-class GraphBuilder {
- public:
-  void external(std::string storage, int64_t bytes, Role role);
-  void op(OpSpec spec);
-  void output(std::string_view storage);
-  // Ends the building: numbers the storages, gives roles to those that have none.
-  Graph build() &&;
-
- private:
-  struct NameHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-  template <typename Id>
-  using Names = std::unordered_map<std::string, Id, NameHash, std::equal_to<>>;
-
-  StorageId find(std::string_view storage, const char* where) const;
-  Value current(StorageId id) const;
-  void check(const OpSpec& spec) const;
-  void add_storage(std::string storage, int64_t bytes, Role role, std::optional<OpId> creator);
-
-  Graph graph_;
-  Names<StorageId> storage_named_;
-  Names<OpId> op_named_;
-  int64_t total_bytes_ = 0;
-  int64_t total_time_ns_ = 0;
-};
 
 }  // namespace remat

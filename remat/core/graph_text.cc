@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/graph_text.h"
 
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/core/graph_builder.h"
 #include "remat/core/text_lines.h"
 
 namespace remat {
@@ -123,6 +126,75 @@ void parse_external(GraphBuilder& builder, const std::vector<std::string_view>& 
   builder.external(std::string(words[1]), detail::number_of(words[2], "size"), *role);
 }
 
+// The words from the first-th on as key=value, each key once.
+class Keys {
+ public:
+  Keys(const std::vector<std::string_view>& words, size_t first, std::string_view known)
+      : known_(known) {
+    for (size_t i = first; i < words.size(); ++i) {
+      const auto [key, text] = detail::split_at(words[i], '=', "<key>=<value>");
+      if (text.empty()) throw Error(concat("key ", excerpt(key), " has no value; expected one"));
+      if (!values_.emplace(key, text).second) {
+        throw Error(concat("key ", excerpt(key), " is given twice; expected it once"));
+      }
+    }
+  }
+  // What is left when all were taken is an error.
+  std::optional<std::string_view> take(std::string_view key) {
+    const auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    const std::string_view text = found->second;
+    values_.erase(found);
+    return text;
+  }
+  std::string_view demand(std::string_view key) {
+    const std::optional<std::string_view> text = take(key);
+    if (!text) throw Error(concat("no ", key, "=; expected ", known_));
+    return *text;
+  }
+  void finish() const {
+    if (values_.empty()) return;
+    throw Error(concat("unknown key ", excerpt(values_.begin()->first), "; expected ", known_));
+  }
+
+ private:
+  std::string_view known_;
+  std::map<std::string_view, std::string_view> values_;
+};
+
+void parse_packed(GraphBuilder& builder, const std::vector<std::string_view>& words) {
+  constexpr std::string_view kForm =
+      "packed <storage> rule=<name> bytes=<int> pack_ns=<int> [unpack_ns=<int>] [readers=<ops>]";
+  if (words.size() < 2) throw Error(concat("packed line ends early; expected ", kForm));
+  Keys keys(words, 2, kForm);
+  PackedSpec spec;
+  spec.storage = words[1];
+  spec.rule = keys.demand("rule");
+  spec.bytes = detail::number_of(keys.demand("bytes"), "bytes");
+  spec.pack_ns = detail::number_of(keys.demand("pack_ns"), "pack_ns");
+  if (const auto text = keys.take("unpack_ns")) {
+    spec.unpack_ns = detail::number_of(*text, "unpack_ns");
+  }
+  if (const auto text = keys.take("readers")) spec.readers = names_of(*text, "readers");
+  keys.finish();
+  builder.packed(std::move(spec));
+}
+
+void parse_channel(GraphBuilder& builder, const std::vector<std::string_view>& words) {
+  Keys keys(words, 1,
+            "channel write_bytes_per_s=<int> read_bytes_per_s=<int> latency_ns=<int> [alignment=<int>]");
+  ChannelModel channel;
+  const auto number = [&](std::string_view key) { return detail::number_of(keys.demand(key), key); };
+  channel.write_bytes_per_s = number("write_bytes_per_s");
+  channel.read_bytes_per_s = number("read_bytes_per_s");
+  channel.latency_ns = number("latency_ns");
+  if (const auto text = keys.take("alignment")) {
+    channel.alignment = detail::number_of(*text, "alignment");
+  }
+  keys.finish();
+  builder.channel(channel);
+}
+
 template <typename Items, typename Print>
 void append_list(std::string& out, std::string_view key, const Items& items, const Print& print) {
   if (items.empty()) return;
@@ -161,6 +233,22 @@ void append_op(std::string& out, const Graph& graph, const Op& op) {
   out += "\n";
 }
 
+void append_packed(std::string& out, const Graph& graph, const PackedForm& packed) {
+  out += "packed " + graph.storage(packed.storage).name + " rule=" + packed.rule +
+         " bytes=" + std::to_string(packed.bytes) + " pack_ns=" + std::to_string(packed.pack_ns);
+  if (packed.unpack_ns) out += " unpack_ns=" + std::to_string(*packed.unpack_ns);
+  append_list(out, "readers", packed.readers, [&](OpId op) { out += graph.op(op).name; });
+  out += "\n";
+}
+
+void append_channel(std::string& out, const ChannelModel& channel) {
+  out += "channel write_bytes_per_s=" + std::to_string(channel.write_bytes_per_s) +
+         " read_bytes_per_s=" + std::to_string(channel.read_bytes_per_s) +
+         " latency_ns=" + std::to_string(channel.latency_ns);
+  if (channel.alignment != 1) out += " alignment=" + std::to_string(channel.alignment);
+  out += "\n";
+}
+
 }  // namespace
 
 Graph parse_graph(std::string_view text) {
@@ -174,9 +262,14 @@ Graph parse_graph(std::string_view text) {
         } else if (words[0] == "output") {
           if (words.size() != 2) throw Error("expected output <storage>, two words");
           builder.output(words[1]);
+        } else if (words[0] == "packed") {
+          parse_packed(builder, words);
+        } else if (words[0] == "channel") {
+          parse_channel(builder, words);
         } else {
           throw Error(concat("found ", excerpt(words[0]),
-                             "; expected a line that starts with external, op, output or #"));
+                             "; expected a line that starts with external, op, output, packed, "
+                             "channel or #"));
         }
       });
   return std::move(builder).build();
@@ -193,6 +286,8 @@ std::string print_graph(const Graph& graph) {
   }
   for (const Op& op : graph.ops) append_op(out, graph, op);
   for (const StorageId id : graph.outputs) out += "output " + graph.storage(id).name + "\n";
+  for (const PackedForm& packed : graph.packed_forms) append_packed(out, graph, packed);
+  if (graph.channel) append_channel(out, *graph.channel);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "remat/core/effort.h"
 #include "remat/core/error.h"
 #include "remat/core/packing/packing.h"
 
@@ -19,20 +20,20 @@ using detail::concat;
 
 constexpr int32_t kUnborn = -1;
 constexpr size_t kNoItem = std::numeric_limits<size_t>::max();
-
-int64_t units(int64_t bytes) { return bytes / kArenaAlignment + (bytes % kArenaAlignment != 0); }
+constexpr int64_t kWorkPerItem = 1'000;  // of all the greedy orders
 
 class Placer {
  public:
-  Placer(const Graph& graph, const Schedule& schedule) : graph_(graph), schedule_(schedule) {}
+  Placer(const Graph& graph, const Schedule& schedule)
+      : graph_(graph), schedule_(schedule), alignment_(arena_alignment(graph, schedule)) {}
 
-  Placement place(const PlaceOptions& options) {
+  Placement place(const PlaceOptions& options, Effort& effort) {
     read_lifetimes();
     make_items();
-    const Packing packing = pack(problem_, {.max_search_nodes = options.max_search_nodes,
-                                            .time_limit_seconds = options.time_limit_seconds,
-                                            .enough_height = options.enough_bytes / kArenaAlignment,
-                                            .stages = options.stages});
+    Effort searches = effort.part(Effort::work_of_seconds(options.time_limit_seconds));
+    const Packing packing = pack(
+        problem_, searches, {.enough_height = options.enough_bytes / alignment_, .stages = options.stages});
+    effort.spend(kWorkPerItem * static_cast<int64_t>(problem_.item_count()));
     return placement(packing);
   }
 
@@ -81,6 +82,8 @@ class Placer {
     throw Error(concat("[place] instance ", instance_name(graph_, schedule_.instances[index(id)]),
                        " ", what, "; expected a schedule that verify accepts"));
   }
+
+  int64_t units(int64_t bytes) const { return bytes / alignment_ + (bytes % alignment_ != 0); }
 
   int64_t size(InstanceId id) const {
     return units(graph_.storage(schedule_.instances[index(id)].storage).bytes);
@@ -150,7 +153,7 @@ class Placer {
   Placement placement(const Packing& packing) const {
     // Things of no bytes have no item: any address will do.
     const auto address = [&](size_t item) {
-      return item == kNoItem ? 0 : packing.offset[item] * kArenaAlignment;
+      return item == kNoItem ? 0 : packing.offset[item] * alignment_;
     };
     Placement result;
     result.instance_offset.resize(schedule_.instances.size(), kNoAddress);
@@ -161,14 +164,25 @@ class Placer {
     for (size_t s = 0; s < workspace_item_.size(); ++s) {
       if (workspace_item_[s] != kNoItem) result.workspace_offset[s] = address(workspace_item_[s]);
     }
-    result.max_live_bytes = problem_.largest_load() * kArenaAlignment;
-    result.arena_bytes = packing.height * kArenaAlignment;
+    place_on_channel(result);
+    result.max_live_bytes = problem_.largest_load() * alignment_;
+    result.arena_bytes = packing.height * alignment_;
     result.optimal = packing.height == packing.lower_bound;
     return result;
   }
 
+  void place_on_channel(Placement& result) const {
+    for (const ScheduleStep& step : schedule_.steps) {
+      if (step.kind != StepKind::offload) continue;
+      const InstanceId away = schedule_.creates(graph_, step)[0];
+      result.instance_offset[index(away)] = result.channel_bytes;
+      result.channel_bytes += size(schedule_.reads(graph_, step)[0]) * alignment_;
+    }
+  }
+
   const Graph& graph_;
   const Schedule& schedule_;
+  const int64_t alignment_;
   PackingProblem problem_;
   std::vector<Lifetime> lives_;         // by instance
   std::vector<size_t> instance_item_;   // by instance
@@ -178,8 +192,22 @@ class Placer {
 
 }  // namespace
 
+int64_t arena_alignment(const Graph& graph, const Schedule& schedule) {
+  const bool offloads =
+      std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                  [](const ScheduleStep& step) { return step.kind == StepKind::offload; });
+  return offloads && graph.channel ? std::max(kArenaAlignment, graph.channel->alignment)
+                                   : kArenaAlignment;
+}
+
 Placement place(const Graph& graph, const Schedule& schedule, const PlaceOptions& options) {
-  return Placer(graph, schedule).place(options);
+  Effort effort(Effort::most_cpu_seconds(options.time_limit_seconds));
+  return place(graph, schedule, options, effort);
+}
+
+Placement place(const Graph& graph, const Schedule& schedule, const PlaceOptions& options,
+                Effort& effort) {
+  return Placer(graph, schedule).place(options, effort);
 }
 
 }  // namespace remat

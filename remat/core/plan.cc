@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/core/moves.h"
 #include "remat/core/place.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
@@ -31,10 +32,23 @@ const Strategy& strategy_named(std::string_view name) {
       detail::concat("[plan] unknown strategy '", name, "'; expected one of ", known_names()));
 }
 
+bool may_move(const Strategy& strategy, const Graph& graph) {
+  return strategy.searches && !graph.moves.empty();
+}
+
+Plan plan_recomputing(const Strategy& strategy, const Graph& graph, const PlanOptions& options,
+                      Effort& effort) {
+  Effort own = effort.part_of_time(kWithoutMovesTime);
+  return strategy.plan(without_moves(graph), options, own);
+}
+
 // What the strategy plans; what a search has found comes with addresses, if they are easily found.
 Plan plan_with(const Strategy& strategy, const Graph& graph, const PlanOptions& options,
                Effort& effort) {
-  Plan plan = strategy.plan(graph, options, effort);
+  Plan plan = may_move(strategy, graph)
+                  ? plan_with_moves(graph, options,
+                                    plan_recomputing(strategy, graph, options, effort), effort)
+                  : strategy.plan(graph, options, effort);
   if (strategy.searches) make_packable(graph, options, effort, plan);
   return plan;
 }
@@ -53,6 +67,13 @@ Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy
   return plan_with(strategy, graph, options, effort);
 }
 
+Placement addresses(const Graph& graph, const PlanOptions& options, const std::vector<OpId>& order,
+                    int64_t enough_bytes, Effort& effort) {
+  Effort own = effort.part(options.max_moves > 0 ? Effort::kUnlimited
+                                                 : work_share(graph, options, kPlaceShare));
+  return place(graph, rewrite(graph, order), {.enough_bytes = enough_bytes}, own);
+}
+
 int64_t needed_bytes(const Graph& graph, const Plan& plan) {
   return graph.external_bytes() + plan.placement->arena_bytes;
 }
@@ -61,7 +82,7 @@ int64_t needed_bytes(const Graph& graph, const Plan& plan) {
 // it needs with addresses.
 Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enough, Effort& effort) {
   Plan lowest = plan_for_floor(graph, options.keep_order, effort);
-  lowest.placement = place(graph, rewrite(graph, lowest.order), {.enough_bytes = enough});
+  lowest.placement = addresses(graph, options, lowest.order, enough, effort);
   const int64_t needed = needed_bytes(graph, lowest);
   lowest.feasible = needed <= options.budget_bytes;
   if (lowest.floor) {
@@ -70,25 +91,23 @@ Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enoug
   return lowest;
 }
 
-// Plans for a little less wherever the addresses need more than the live bytes.
-Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
-                 Effort& effort) {
+// Whether the plan, or one for a little less wherever the addresses need more than the live bytes, has
+// addresses inside the budget.
+bool place_inside(const Graph& graph, const PlanOptions& options, const Strategy& strategy, Plan& plan,
+                  int64_t enough, Effort& effort) {
   constexpr int kAttempts = 6;
-  const int64_t enough =
-      options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   PlanOptions tighter = options;
-  Plan plan = plan_with(strategy, graph, options, effort);
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
   for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
     if (!plan.placement) {
-      plan.placement = place(graph, rewrite(graph, plan.order), {.enough_bytes = enough});
+      plan.placement = addresses(graph, options, plan.order, enough, effort);
     }
     const int64_t needed = needed_bytes(graph, plan);
     if (needed <= options.budget_bytes) {
       plan.feasible = true;
-      return plan;
+      return true;
     }
     tighter.budget_bytes = plan.peak_bytes - (needed - options.budget_bytes);
     if (!plan.feasible || tighter.budget_bytes < 0) break;
@@ -97,7 +116,44 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
     plan.floor = least;
     plan.note.clear();
   }
-  Plan lowest = lowest_placed(graph, options, enough, effort);
+  return false;
+}
+
+// Of a plan that only recomputes, where it was free to do more.
+Plan chosen_among_moves(const Graph& graph, Plan plan) {
+  plan.bound_without_moves_ns = std::exchange(plan.lower_bound_time_ns, graph.total_time_ns());
+  plan.floor.reset();  // with moves it is lower
+  return plan;
+}
+
+Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
+                 Effort& whole) {
+  Effort effort = whole.part_of_time(kAboveFloorTime);
+  const int64_t enough =
+      options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
+  std::optional<Plan> recomputing;
+  Plan plan;
+  if (may_move(strategy, graph)) {
+    recomputing = plan_recomputing(strategy, graph, options, effort);
+    plan = plan_with_moves(graph, options, *recomputing, effort);
+    make_packable(graph, options, effort, plan);
+  } else {
+    plan = plan_with(strategy, graph, options, effort);
+  }
+  const std::optional<int64_t> bound = plan.lower_bound_time_ns;
+  const std::optional<Floor> least = plan.floor;
+  const bool inside = place_inside(graph, options, strategy, plan, enough, effort);
+  // What moves leaves gaps that are hard to fill, and may have cost more than it was worth.
+  const auto better = [&] { return recomputing->feasible && (!inside || recomputing->time_ns < plan.time_ns); };
+  if (recomputing && better()) {
+    const Graph fewer = without_moves(graph);
+    make_packable(fewer, options, effort, *recomputing);
+    if (place_inside(fewer, options, strategy, *recomputing, enough, effort) && better()) {
+      return chosen_among_moves(graph, *std::move(recomputing));
+    }
+  }
+  if (inside) return plan;
+  Plan lowest = lowest_placed(graph, options, enough, whole);
   if (lowest.feasible && strategy.searches) {
     lowest.lower_bound_time_ns = bound;
     lowest.floor = least;
@@ -115,12 +171,16 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
 }  // namespace
 
 Plan plan(const Graph& graph, const PlanOptions& options) {
+  Effort effort = effort_of_plan(options);
+  return plan(graph, options, effort);
+}
+
+Plan plan(const Graph& graph, const PlanOptions& options, Effort& effort) {
   if (options.budget_bytes < 0) {
     throw Error(
         detail::concat("[plan] budget_bytes is ", options.budget_bytes, "; expected zero or more"));
   }
   const Strategy& strategy = strategy_named(options.strategy);
-  Effort effort = effort_of_plan(options);
   return options.placed ? plan_placed(graph, options, strategy, effort)
                         : plan_with(strategy, graph, options, effort);
 }
@@ -131,7 +191,7 @@ Baseline keep_all_baseline(const Graph& graph) {
 }
 
 Floor floor(const Graph& graph) {
-  Effort effort;
+  Effort effort = effort_of_plan({});
   return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
 }
 

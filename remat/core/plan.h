@@ -19,7 +19,7 @@ class Effort;
 
 inline constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
 
-// What a planner has so far, for whoever waits.
+// The best plan that a planner has found so far, for a progress display.
 struct PlanProgress {
   std::string_view strategy;
   int64_t moves = 0;  // plans looked at
@@ -27,14 +27,14 @@ struct PlanProgress {
   int64_t best_time_ns = 0;
 };
 
-// What a search consists of. All of it pays (bench/README.md has the measurements); to leave a stage out
-// shows what it is worth.
+// What a search consists of. A stage can be left out to measure what it is worth; bench/README.md has the
+// table.
 struct SearchStages {
   bool constructions = true;  // start from the plans of other strategies
   bool reorder = true;        // other orders of the same runs, before anything is run again
   bool lower_targets = true;  // where nothing fits yet, aim below the budget
-  bool anneal = true;         // small graphs: one op moved, inserted or erased at a time
   bool ruin = true;           // take out a few re-runs and repair
+  bool second_start = true;   // that from the lowest order as well, close to the floor in small graphs
   bool flatten = true;        // before that, move runs so that less lies close to the budget
   bool bound = true;          // stop where a bound shows that nothing is left to gain
   bool windows = true;        // plans from the relaxation that bounds are proven with
@@ -55,8 +55,9 @@ struct PlanOptions {
   // Orders a search may look at. If set, the time is not looked at at all.
   int64_t max_moves = 0;
   uint64_t seed = 1;                 // same graph, options and seed: same plan
-  // Orders longer than this are not built: recompute_all on a deep graph grows quadratically.
-  int64_t max_runs = 20'000'000;
+  // Orders of more runs are not built: recompute_all on a deep graph grows quadratically. 0: some
+  // millions, for which there is memory.
+  int64_t max_runs = 0;
   std::function<void(const PlanProgress&)> progress = {};  // called often; must be quick
   // Asked often, must be quick and must not throw: true ends a search as if its time were up.
   std::function<bool()> stop = {};
@@ -75,7 +76,7 @@ struct Floor {
   OpId op{};
 };
 
-// An order of ops, with repeats, and what is known about it.
+// An order of ops, with repeats and with moves between them, and what is known about it.
 struct Plan {
   std::vector<OpId> order;
   std::string strategy;   // that made it; for auto, the one that won
@@ -83,6 +84,8 @@ struct Plan {
   int64_t peak_bytes = 0;
   int64_t time_ns = 0;
   std::optional<int64_t> lower_bound_time_ns;  // proven; none where none is known
+  // Proven for plans that neither pack nor offload, where this one was free to.
+  std::optional<int64_t> bound_without_moves_ns;
   std::optional<Floor> floor;  // of the graph, where the strategy has looked for it anyway
   // Of rewrite(graph, order): with `placed`, if feasible; else where it was found on the way and has
   // no waste.
@@ -102,9 +105,12 @@ struct Strategy {
 // In the order in which the literature grew; "auto" comes last.
 std::span<const Strategy> strategies();
 
-// Plans with options.strategy. Lack of memory is not a failure: the result says if it is feasible.
+// Plans with options.strategy. Strategies that search may pack and offload values where the graph says
+// how; with_moves() in moves.h leaves it fewer ways. Lack of memory is not a failure: the result says if it is feasible.
 // Throws Error for an unknown strategy or a negative budget.
 Plan plan(const Graph& graph, const PlanOptions& options = {});
+// The same, charged to an effort and ended by it instead of by four times the time limit.
+Plan plan(const Graph& graph, const PlanOptions& options, Effort& effort);
 
 // The step as the plain framework runs it: the given order, nothing recomputed, no reuse. A budget
 // of "50%" means half of this peak.
@@ -114,7 +120,8 @@ struct Baseline {
 };
 Baseline keep_all_baseline(const Graph& graph);
 
-// The least peak that any of our constructions reaches, whatever it costs in time.
+// The least peak that any of our constructions reaches, whatever the step then takes. Looks for it no
+// longer than plan() with its defaults.
 Floor floor(const Graph& graph);
 // The same, without paying for it again where the plan has it.
 Floor floor(const Graph& graph, const Plan& plan);

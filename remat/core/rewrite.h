@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "remat/core/graph.h"
 #include "remat/core/schedule.h"
@@ -9,8 +10,8 @@
 namespace remat {
 
 struct RewriteOptions {
-  // Let results take the place of dying inputs where the graph allows it. Off only for
-  // keep_all_baseline(), the memory of the plain framework.
+  // Let results take the place of dying inputs where the graph allows it. Off for the memory of the
+  // plain framework: keep_all_baseline(), and what reports show beside a plan.
   bool reuse = true;
 };
 
@@ -27,11 +28,18 @@ struct RewriteOptions {
 //   in-place chains must be re-run from their creator to have an earlier version again;
 // - an instance is freed right after its last use; outputs, at their last version, never;
 // - with `reuse`, a result takes the place of the first source listed for it that dies there and whose
-//   place is not taken yet; externals and outputs, at their last version, do not die.
+//   place is not taken yet; externals and outputs, at their last version, do not die;
+// - moves (moves.h) stand where they are in the order, but for offloads: the step `offload` comes right
+//   after the last use of the copy, and the copy is freed, when it is written, where the offload stands.
+//   Transfers that nobody needs are left out.
 //
 // Throws Error if the order is not legal: an op missing, a value that nothing holds at that point, a
 // re-run of an op that must not be re-run, random ops, `once` ops or ops with effects run for the
-// first time in another mutual order than the graph's. Linear in the length of the order.
+// first time in another mutual order than the graph's, a copy that is used after it was offloaded.
+// Linear in the length of the order.
 Schedule rewrite(const Graph& graph, std::span<const OpId> order, const RewriteOptions& options = {});
+
+// The order that rewrite made a schedule of, without needless transfers.
+std::vector<OpId> order_of(const Graph& graph, const Schedule& schedule);
 
 }  // namespace remat

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/schedule.h"
 
+#include <array>
+
 namespace remat {
 namespace {
+
+constexpr std::array<std::string_view, kStepKindCount> kStepKindNames = {
+    "run", "recompute", "free", "pack", "unpack", "offload", "prefetch"};
 
 std::span<const InstanceId> slice(const Schedule& schedule, const ScheduleStep& step, size_t skip,
                                   size_t count) {
@@ -10,6 +15,20 @@ std::span<const InstanceId> slice(const Schedule& schedule, const ScheduleStep& 
 }
 
 }  // namespace
+
+std::string_view name(StepKind kind) { return kStepKindNames[static_cast<size_t>(kind)]; }
+
+StepKind step_kind_of(const Graph& graph, OpId op) {
+  if (!graph.is_move(op)) return StepKind::run;
+  switch (graph.move(op).kind) {
+    case MoveKind::pack: return StepKind::pack;
+    case MoveKind::unpack: return StepKind::unpack;
+    case MoveKind::offload: return StepKind::offload;
+    case MoveKind::prefetch: return StepKind::prefetch;
+    case MoveKind::read_packed: break;
+  }
+  return StepKind::run;
+}
 
 std::span<const InstanceId> Schedule::reads(const Graph& graph, const ScheduleStep& step) const {
   return slice(*this, step, 0, graph.op(step.op).reads.size());

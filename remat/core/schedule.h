@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "remat/core/graph.h"
@@ -14,7 +15,8 @@ namespace remat {
 //
 // An *instance* is one copy of a storage. Externals have one each, there from the start. Every run
 // of an op creates fresh instances of what the op creates; a recomputed storage therefore has
-// several, told apart in text by a number: `a1` (the first), `a1#1`, `a1#2`, ...
+// several, told apart in text by a number: `a1` (the first), `a1#1`, `a1#2`, ... Packed and offloaded
+// forms (moves.h) have instances too: `a1~`, `a1^`.
 
 enum class InstanceId : int32_t {};
 constexpr size_t index(InstanceId id) { return static_cast<size_t>(id); }
@@ -32,20 +34,28 @@ struct Instance {
 enum class StepKind : uint8_t {
   run,        // the op, for the first time: draws random numbers, changes externals
   recompute,  // the op again: generator state of its run, effects left alone
-  free,       // an instance ends
+  free,       // an instance ends, and if it was offloaded, when it is written
+  pack,       // a value is written in fewer bytes
+  unpack,     // and comes back, in a fresh copy
+  offload,    // the channel begins to write a value; until the copy is freed it may only be read
+  prefetch,   // the channel begins to read it into a fresh copy, which is there from now on; who uses it waits
 };
+inline constexpr size_t kStepKindCount = 7;
+std::string_view name(StepKind kind);
+// Of the step that runs an op for the first time, or a move.
+StepKind step_kind_of(const Graph& graph, OpId op);
 
 struct ScheduleStep {
   StepKind kind = StepKind::run;
-  OpId op{};                            // run, recompute
-  int32_t first_operand = 0;            // run, recompute: where the op's instances start
+  OpId op{};                            // all but free: the op, or the move
+  int32_t first_operand = 0;            // all but free: where its instances start
   InstanceId instance = kNoInstance;    // free
   bool operator==(const ScheduleStep&) const = default;
 };
 
 // Instances 0 ... external_count-1 are the externals, in the order of the graph. `operands` holds,
-// for every run and recompute, one instance for each of the op's reads, then its updates, then its
-// creates, in the order in which the op lists them.
+// for every step but a free, one instance for each of the op's reads, then its updates, then its
+// creates, in the order in which the op lists them. An op that reads packed bytes is the move read_packed.
 struct Schedule {
   std::vector<Instance> instances;
   std::vector<ScheduleStep> steps;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/core/schedule_text.h"
 
+#include <array>
 #include <limits>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -15,17 +17,25 @@ namespace {
 using detail::concat;
 using detail::excerpt;
 
-constexpr std::string_view kHeader = "remat-schedule 1";
+constexpr std::string_view kScheduleHeader = "remat-schedule 1";
 
 // Reads names of the graph and of instances; hands out instance ids in order of first mention.
 class ScheduleReader {
  public:
   explicit ScheduleReader(const Graph& graph) : graph_(graph) {
-    for (size_t i = 0; i < graph.storages.size(); ++i) {
-      storage_named_.emplace(graph.storages[i].name, static_cast<StorageId>(i));
+    for (size_t i = 0; i < graph.storage_count(); ++i) {
+      const StorageId id = static_cast<StorageId>(i);
+      storage_named_.emplace(graph.storage(id).name, id);
     }
-    for (size_t i = 0; i < graph.ops.size(); ++i) {
-      op_named_.emplace(graph.ops[i].name, static_cast<OpId>(i));
+    for (size_t i = 0; i < graph.op_count(); ++i) {
+      const OpId id = static_cast<OpId>(i);
+      if (graph.is_move(id) && graph.move(id).kind == MoveKind::read_packed) {
+        for (const Value& value : graph.op(id).reads) {
+          if (graph.is_form(value.storage)) reader_of_[{value.storage, graph.original(id)}] = id;
+        }
+        continue;
+      }
+      names_of(step_kind_of(graph, id)).emplace(graph.op(id).name, id);
     }
     for (size_t i = 0; i < graph.external_count; ++i) {
       instance(graph.storages[i].name);
@@ -33,18 +43,18 @@ class ScheduleReader {
   }
 
   void line(const std::vector<std::string_view>& words) {
-    if (words[0] == "run") {
-      execution(StepKind::run, words);
-    } else if (words[0] == "recompute") {
-      execution(StepKind::recompute, words);
-    } else if (words[0] == "free") {
+    for (size_t k = 0; k < kStepKindCount; ++k) {
+      const StepKind kind = static_cast<StepKind>(k);
+      if (words[0] != name(kind)) continue;
+      if (kind != StepKind::free) return execution(kind, words);
       if (words.size() != 2) throw Error("expected free <instance>, two words");
       schedule_.steps.push_back(
           {.kind = StepKind::free, .op = {}, .first_operand = 0, .instance = instance(words[1])});
-    } else {
-      throw Error(concat("found ", excerpt(words[0]),
-                         "; expected a line that starts with run, recompute, free or #"));
+      return;
     }
+    throw Error(concat("found ", excerpt(words[0]),
+                       "; expected a line that starts with run, recompute, free, pack, unpack, offload, "
+                       "prefetch or #"));
   }
 
   Schedule take() { return std::move(schedule_); }
@@ -53,6 +63,11 @@ class ScheduleReader {
   struct Lists {
     std::vector<std::string_view> reads, updates, creates, reuse;
   };
+
+  // Ops by their names, moves of each kind by the names of the storages that they move.
+  std::unordered_map<std::string_view, OpId>& names_of(StepKind kind) {
+    return op_named_[static_cast<size_t>(kind == StepKind::recompute ? StepKind::run : kind)];
+  }
 
   InstanceId instance(std::string_view text) {
     const auto known = instance_named_.find(text);
@@ -106,16 +121,33 @@ class ScheduleReader {
     for (const std::string_view name : names) schedule_.operands.push_back(instance(name));
   }
 
-  void execution(StepKind kind, const std::vector<std::string_view>& words) {
-    if (words.size() < 2) throw Error(concat(words[0], " without an op; expected its name"));
-    const auto found = op_named_.find(words[1]);
-    if (found == op_named_.end()) {
-      throw Error(concat("unknown op ", excerpt(words[1]), "; expected an op of the graph"));
+  // The op, or the move that it is if one of these reads is a packed form that it can read.
+  OpId as_read(OpId id, const std::vector<std::string_view>& reads) const {
+    for (const std::string_view read : reads) {
+      const auto form = storage_named_.find(read.substr(0, read.rfind(kCopyMark)));
+      if (form == storage_named_.end() || !graph_.is_form(form->second)) continue;
+      const auto reader = reader_of_.find({form->second, id});
+      if (reader != reader_of_.end()) return reader->second;
     }
-    const Op& op = graph_.op(found->second);
+    return id;
+  }
+
+  void execution(StepKind kind, const std::vector<std::string_view>& words) {
+    const bool is_op = kind == StepKind::run || kind == StepKind::recompute;
+    if (words.size() < 2) {
+      throw Error(concat(words[0], " without ", is_op ? "an op" : "a storage", "; expected its name"));
+    }
+    const auto found = names_of(kind).find(words[1]);
+    if (found == names_of(kind).end()) {
+      throw Error(is_op ? concat("unknown op ", excerpt(words[1]), "; expected an op of the graph")
+                        : concat("no ", words[0], " of ", excerpt(words[1]),
+                                 "; expected a storage that the graph allows it for"));
+    }
     const Lists names = lists(words);
+    const OpId id = is_op ? as_read(found->second, names.reads) : found->second;
+    const Op& op = graph_.op(id);
     schedule_.steps.push_back({.kind = kind,
-                               .op = found->second,
+                               .op = id,
                                .first_operand = static_cast<int32_t>(schedule_.operands.size()),
                                .instance = kNoInstance});
     operands(op, "reads", names.reads, op.reads.size());
@@ -167,7 +199,8 @@ class ScheduleReader {
   Schedule schedule_;
   // Views into the graph and into the text that is being read.
   std::unordered_map<std::string_view, StorageId> storage_named_;
-  std::unordered_map<std::string_view, OpId> op_named_;
+  std::array<std::unordered_map<std::string_view, OpId>, kStepKindCount> op_named_;
+  std::map<std::pair<StorageId, OpId>, OpId> reader_of_;  // by packed form and op: its read_packed
   std::unordered_map<std::string_view, InstanceId> instance_named_;
   std::unordered_set<InstanceId> created_;
 };
@@ -200,15 +233,15 @@ void append_reuse(std::string& out, const Graph& graph, const Schedule& schedule
 }  // namespace
 
 std::string print_schedule(const Schedule& schedule, const Graph& graph) {
-  std::string out(kHeader);
+  std::string out(kScheduleHeader);
   out += "\n";
   for (const ScheduleStep& step : schedule.steps) {
     if (step.kind == StepKind::free) {
       out += "free " + instance_name(graph, schedule.instances[index(step.instance)]) + "\n";
       continue;
     }
-    out += step.kind == StepKind::run ? "run " : "recompute ";
-    out += graph.op(step.op).name;
+    out += name(step.kind);
+    out += " " + graph.op(step.op).name;
     append_instances(out, graph, schedule, "reads", schedule.reads(graph, step));
     append_instances(out, graph, schedule, "updates", schedule.updates(graph, step));
     append_instances(out, graph, schedule, "creates", schedule.creates(graph, step));
@@ -220,7 +253,7 @@ std::string print_schedule(const Schedule& schedule, const Graph& graph) {
 
 Schedule parse_schedule(std::string_view text, const Graph& graph) {
   ScheduleReader reader(graph);
-  detail::for_each_line(text, "parse_schedule", kHeader,
+  detail::for_each_line(text, "parse_schedule", kScheduleHeader,
                         [&](const std::vector<std::string_view>& words) { reader.line(words); });
   return reader.take();
 }

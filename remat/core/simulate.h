@@ -21,17 +21,23 @@ namespace remat {
 //     peak                             24 ◀ peak_step
 //
 // With reuse=a2<a1, relu would add nothing: the peak would be 19, at pool.
+//
+// A packed copy counts for its packed bytes, an offloaded one for none. The bytes of what is offloaded
+// leave with the free that waits for the end of the write, those of what comes back are taken when the
+// prefetch begins. Time is that of step_clock.h.
 
 struct Moment {
   int64_t bytes = 0;  // resident while the step runs; after it, for a free
   std::array<int64_t, kRoleCount> by_role{};
   int64_t workspace_bytes = 0;  // part of `bytes`, in no role
+  int64_t begin_ns = 0;         // when the step begins, having waited for transfers if it must
 };
 
 struct Simulation {
   int64_t peak_bytes = 0;
   size_t peak_step = 0;  // the first step that reaches the peak; 0 where there are no steps
-  int64_t time_ns = 0;   // sum over runs and recomputes
+  int64_t time_ns = 0;    // of all steps, ...
+  int64_t waited_ns = 0;  // ... and what of it was spent waiting for transfers
   std::vector<Moment> timeline;  // one for each step
 };
 

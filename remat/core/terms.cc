@@ -19,7 +19,9 @@ Term Terms::number(std::vector<int64_t> parts) {
 }
 
 Term Terms::applied(size_t op, std::span<const Term> inputs) {
-  std::vector<int64_t> parts = {kApplied, as_part(op)};
+  std::vector<int64_t> parts;
+  parts.reserve(2 + inputs.size());
+  parts = {kApplied, as_part(op)};
   parts.insert(parts.end(), inputs.begin(), inputs.end());
   return number(std::move(parts));
 }
@@ -35,6 +37,7 @@ Truth run_given_order(const Graph& graph, Terms& terms) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     std::vector<Term> inputs;
+    inputs.reserve(op.reads.size() + op.updates.size() + 1);
     for (const Value& value : op.reads) inputs.push_back(content(value));
     for (const Value& value : op.updates) inputs.push_back(content(value));
     truth.inputs.push_back(inputs);

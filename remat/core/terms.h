@@ -26,11 +26,13 @@ class Terms {
   Term affected(Term applied, size_t n, Term old) {
     return number({kAffected, applied, as_part(n), old});
   }
+  // What is left of a value in another form of its storage, packed or offloaded.
+  Term in_form(size_t form, Term value) { return number({kInForm, as_part(form), value}); }
   // The generator after a random op found it in `state`.
   Term advanced(size_t op, Term state) { return number({kAdvanced, as_part(op), state}); }
 
  private:
-  enum Tag : int64_t { kExternal, kGenerator, kApplied, kCreated, kUpdated, kAffected, kAdvanced };
+  enum Tag : int64_t { kExternal, kGenerator, kApplied, kCreated, kUpdated, kAffected, kAdvanced, kInForm };
   static int64_t as_part(size_t number) { return static_cast<int64_t>(number); }
   struct Hash {
     size_t operator()(const std::vector<int64_t>& parts) const;

@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, kViolationKindCount> kKindNames = {
     "malformed",      "unknown_op", "wrong_operand",   "read_missing",    "wrong_version",
     "created_twice",  "run_twice",  "recompute_first", "once_recomputed", "order_changed",
     "bad_reuse",      "bad_free",   "missing_free",    "op_missing",      "output_wrong",
-    "external_wrong", "over_budget"};
+    "external_wrong", "over_budget", "write_disturbed"};
 
 // Runs a schedule whose every number names something on terms. Every check returns false once it has noted a violation.
 class Checker {
@@ -39,8 +39,8 @@ class Checker {
         runs_(graph),
         state_at_run_(graph.ops.size()),
         copies_(schedule.instances.size()),
-        resident_copies_(graph.storages.size(), 0),
-        last_creation_(graph.storages.size(), 0) {}
+        resident_copies_(graph.storage_count(), 0),
+        last_creation_(graph.storage_count(), 0) {}
 
   std::optional<Violation> check() {
     if (begin() && all_steps() && end()) return std::nullopt;
@@ -52,6 +52,8 @@ class Checker {
   struct Copy {
     State state = State::not_created;
     Term content = -1;
+    Term within = -1;       // of a packed or offloaded form: the value that it is a form of
+    bool written = false;   // to the channel: it may only be read until it is freed
   };
   struct Operands {
     std::span<const InstanceId> reads, updates, creates;
@@ -68,7 +70,7 @@ class Checker {
 
   bool begin() {
     for (size_t i = 0; i < graph_.external_count; ++i) {
-      copies_[i] = {State::resident, terms_.external(i)};
+      copies_[i] = {.state = State::resident, .content = terms_.external(i)};
       resident_bytes_ += graph_.storages[i].bytes;
     }
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
@@ -87,44 +89,81 @@ class Checker {
     return true;
   }
 
+  static bool is_run(const ScheduleStep& step) {
+    return step.kind == StepKind::run || step.kind == StepKind::recompute;
+  }
+
   bool execute(const ScheduleStep& step) {
     const Op& op = graph_.op(step.op);
     const Operands operands{schedule_.reads(graph_, step), schedule_.updates(graph_, step),
                             schedule_.creates(graph_, step)};
-    if (!may_execute(step, op) || !inputs_right(step, op, operands)) return false;
+    if (is_run(step)) {
+      if (!may_execute(step, op) || !inputs_right(step, op, operands)) return false;
+    } else if (!source_right(step, op, operands.reads[0])) {
+      return false;
+    }
     if (!creates_right(op, operands) || !reuse_right(op, operands)) return false;
     if (!fits_in_memory(op, operands)) return false;
+    if (!is_run(step)) {
+      move(step, operands.reads[0], operands.creates[0]);
+      return true;
+    }
     if (step.kind == StepKind::run && !effects_right(step, op)) return false;
     perform(step, op, operands);
     return true;
   }
 
   bool may_execute(const ScheduleStep& step, const Op& op) {
-    auto objection = step.kind == StepKind::run ? runs_.run(step.op) : runs_.recompute(step.op);
+    const OpId id = graph_.original(step.op);
+    auto objection = step.kind == StepKind::run ? runs_.run(id) : runs_.recompute(id);
     return !objection || fail(objection->kind, op.name, std::move(objection->reason));
   }
 
+  // Of a move: what it moves is there. A packed form is made for the last version: of any other one all
+  // the bits may not come back. What else is moved shows when somebody uses what comes back.
+  bool source_right(const ScheduleStep& step, const Op& op, InstanceId source) {
+    if (step.kind == StepKind::pack) {
+      return input_right(op, op.reads[0], source, truth_.last[index(op.reads[0].storage)]);
+    }
+    if (!is_copy_of(op, op.reads[0].storage, source) || !is_resident(op, source)) return false;
+    if (step.kind != StepKind::offload || !copies_[index(source)].written) return true;
+    return fail(ViolationKind::write_disturbed, op.name,
+                concat(shown(source), " is offloaded twice; expected a free of it after the first"));
+  }
+
   bool inputs_right(const ScheduleStep& step, const Op& op, const Operands& operands) {
-    const std::vector<Term>& expected = truth_.inputs[index(step.op)];
+    const std::vector<Term>& expected = truth_.inputs[index(graph_.original(step.op))];
     for (size_t i = 0; i < op.reads.size(); ++i) {
       if (!input_right(op, op.reads[i], operands.reads[i], expected[i])) return false;
     }
     for (size_t i = 0; i < op.updates.size(); ++i) {
       const Term before = expected[op.reads.size() + i];
       if (!input_right(op, op.updates[i], operands.updates[i], before)) return false;
+      if (!copies_[index(operands.updates[i])].written) continue;
+      return fail(ViolationKind::write_disturbed, op.name,
+                  concat("it updates ", shown(operands.updates[i]),
+                         ", which is being offloaded; expected a free of it first"));
     }
     return true;
   }
 
-  bool input_right(const Op& op, const Value& value, InstanceId id, Term expected) {
-    if (!is_copy_of(op, value.storage, id)) return false;
+  bool is_resident(const Op& op, InstanceId id) {
+    const State state = copies_[index(id)].state;
+    if (state == State::resident) return true;
+    return fail(ViolationKind::read_missing, op.name,
+                concat("it needs ", shown(id), ", which ", history(state),
+                       "; expected it to be resident"));
+  }
+
+  // What an op gets from a copy: a packed form stands for the value in it.
+  Term value_in(InstanceId id) const {
     const Copy& copy = copies_[index(id)];
-    if (copy.state != State::resident) {
-      return fail(ViolationKind::read_missing, op.name,
-                  concat("it needs ", shown(id), ", which ", history(copy.state),
-                         "; expected it to be resident"));
-    }
-    if (copy.content != expected) {
+    return graph_.is_form(instance(id).storage) ? copy.within : copy.content;
+  }
+
+  bool input_right(const Op& op, const Value& value, InstanceId id, Term expected) {
+    if (!is_copy_of(op, value.storage, id) || !is_resident(op, id)) return false;
+    if (value_in(id) != expected) {
       return fail(ViolationKind::wrong_version, op.name,
                   concat(shown(id), " holds another value; expected that of ",
                          graph_.storage(value.storage).name, " at version ", value.version));
@@ -198,6 +237,7 @@ class Checker {
     if (!among(operands.reads)) return "which this step does not read; expected one of its reads";
     if (among(operands.updates)) return "which this step updates; expected it to be only read";
     if (storage_of(source).external()) return "an external; expected something internal";
+    if (copies_[index(source)].written) return "which is being offloaded; expected a free of it first";
     if (last_of_output(source)) return "the last copy of an output; expected the output to survive";
     return "";
   }
@@ -205,7 +245,7 @@ class Checker {
   // Whether the output would be lost with this copy.
   bool last_of_output(InstanceId id) const {
     const size_t storage = index(instance(id).storage);
-    return graph_.storages[storage].output && resident_copies_[storage] == 1 &&
+    return storage_of(id).output && resident_copies_[storage] == 1 &&
            last_creation_[storage] <= position_;
   }
 
@@ -231,7 +271,8 @@ class Checker {
   bool effects_right(const ScheduleStep& step, const Op& op) {
     for (size_t i = 0; i < op.effects.size(); ++i) {
       const Value& value = op.effects[i];
-      if (copies_[index(value.storage)].content == truth_.effects[index(step.op)][i]) continue;
+      const Term before = truth_.effects[index(graph_.original(step.op))][i];
+      if (copies_[index(value.storage)].content == before) continue;
       return fail(ViolationKind::external_wrong, op.name,
                   concat("its effect falls on ", graph_.storage(value.storage).name,
                          " with another value; expected version ", value.version));
@@ -239,14 +280,30 @@ class Checker {
     return true;
   }
 
+  // Packing and offloading put a value into another form, the others take it out.
+  void move(const ScheduleStep& step, InstanceId from, InstanceId to) {
+    Copy moved{.state = State::resident};
+    if (step.kind == StepKind::pack || step.kind == StepKind::offload) {
+      moved.within = copies_[index(from)].content;
+      moved.content = terms_.in_form(index(instance(to).storage), moved.within);
+    } else {
+      moved.content = copies_[index(from)].within;
+    }
+    if (step.kind == StepKind::offload) copies_[index(from)].written = true;
+    copies_[index(to)] = moved;
+    ++resident_copies_[index(instance(to).storage)];
+    resident_bytes_ += storage_of(to).bytes;
+  }
+
   void perform(const ScheduleStep& step, const Op& op, const Operands& operands) {
     const bool first = step.kind == StepKind::run;
-    if (first) state_at_run_[index(step.op)] = generator_;
+    const size_t id_of_op = index(graph_.original(step.op));
+    if (first) state_at_run_[id_of_op] = generator_;
     std::vector<Term> inputs;
-    for (const InstanceId id : operands.reads) inputs.push_back(copies_[index(id)].content);
+    for (const InstanceId id : operands.reads) inputs.push_back(value_in(id));
     for (const InstanceId id : operands.updates) inputs.push_back(copies_[index(id)].content);
-    if (op.random) inputs.push_back(state_at_run_[index(step.op)]);
-    const Term applied = terms_.applied(index(step.op), inputs);
+    if (op.random) inputs.push_back(state_at_run_[id_of_op]);
+    const Term applied = terms_.applied(id_of_op, inputs);
     for (size_t i = 0; i < operands.updates.size(); ++i) {
       copies_[index(operands.updates[i])].content = terms_.updated(applied, i);
     }
@@ -255,7 +312,7 @@ class Checker {
       if (const InstanceId source = instance(result).in_place_of; source != kNoInstance) {
         end_copy(source, State::taken);
       }
-      copies_[index(result)] = {State::resident, terms_.created(applied, i)};
+      copies_[index(result)] = {.state = State::resident, .content = terms_.created(applied, i)};
       ++resident_copies_[index(instance(result).storage)];
       resident_bytes_ += storage_of(result).bytes;
     }
@@ -264,7 +321,7 @@ class Checker {
       Term& content = copies_[index(op.effects[i].storage)].content;
       content = terms_.affected(applied, i, content);
     }
-    if (op.random) generator_ = terms_.advanced(index(step.op), generator_);
+    if (op.random) generator_ = terms_.advanced(id_of_op, generator_);
   }
 
   void end_copy(InstanceId id, State how) {
@@ -303,7 +360,7 @@ class Checker {
     std::vector<bool> found(graph_.storages.size(), false);
     for (size_t i = graph_.external_count; i < copies_.size(); ++i) {
       const size_t storage = index(schedule_.instances[i].storage);
-      if (copies_[i].state != State::resident) continue;
+      if (copies_[i].state != State::resident || storage >= found.size()) continue;
       if (copies_[i].content == truth_.last[storage]) found[storage] = true;
     }
     for (const StorageId id : graph_.outputs) {

@@ -24,6 +24,9 @@ namespace remat {
 //     run drop reads=a               m = drop(relu_(conv(x, w)), g)   the generator g becomes drop(g)
 //     recompute conv creates=a#1     a#1 = conv(x, w)
 //     recompute drop reads=a#1       wrong_version: a#1 lacks relu_; the generator would be g again
+//
+// A packed or offloaded form holds the term of what was packed or offloaded, and gives just that back. Only
+// the value that a packed form was made for can be packed.
 
 enum class ViolationKind : uint8_t {
   malformed,        // tables and operand ranges that do not fit the graph
@@ -43,8 +46,9 @@ enum class ViolationKind : uint8_t {
   output_wrong,     // an output is missing or another term than in the given order
   external_wrong,   // an external, or the generator, becomes another term
   over_budget,      // more bytes are resident at a step than the budget
+  write_disturbed,  // a copy that is being offloaded is updated, offloaded again or gives its place away
 };
-inline constexpr size_t kViolationKindCount = 17;
+inline constexpr size_t kViolationKindCount = 18;
 std::string_view name(ViolationKind kind);
 
 struct Violation {

@@ -39,11 +39,11 @@ class ShapeCheck {
                  graph_.external_count, " externals of the graph"));
     }
     for (size_t i = 0; i < instances.size(); ++i) {
-      if (index(instances[i].storage) >= graph_.storages.size()) {
+      if (index(instances[i].storage) >= graph_.storage_count()) {
         return fail(ViolationKind::malformed, "",
                     concat("instance ", i, " is a copy of storage ",
                            static_cast<int64_t>(instances[i].storage), "; expected 0 to ",
-                           static_cast<int64_t>(graph_.storages.size()) - 1));
+                           static_cast<int64_t>(graph_.storage_count()) - 1));
       }
       if (i < graph_.external_count &&
           instances[i] != Instance{static_cast<StorageId>(i), 0, kNoInstance}) {
@@ -62,6 +62,10 @@ class ShapeCheck {
       switch (step.kind) {
         case StepKind::run:
         case StepKind::recompute:
+        case StepKind::pack:
+        case StepKind::unpack:
+        case StepKind::offload:
+        case StepKind::prefetch:
           if (!execution_fits(step)) return false;
           continue;
         case StepKind::free:
@@ -70,7 +74,7 @@ class ShapeCheck {
       }
       return fail(ViolationKind::malformed, "",
                   concat("the step is of kind ", static_cast<int>(step.kind),
-                         "; expected run, recompute or free"));
+                         "; expected 0 to ", kStepKindCount - 1));
     }
     return true;
   }
@@ -83,12 +87,19 @@ class ShapeCheck {
   }
 
   bool execution_fits(const ScheduleStep& step) {
-    if (index(step.op) >= graph_.ops.size()) {
+    if (index(step.op) >= graph_.op_count()) {
       return fail(ViolationKind::unknown_op, "",
                   concat("the step names op ", static_cast<int64_t>(step.op), "; expected 0 to ",
-                         static_cast<int64_t>(graph_.ops.size()) - 1));
+                         static_cast<int64_t>(graph_.op_count()) - 1));
     }
     const Op& op = graph_.op(step.op);
+    const StepKind expected = step_kind_of(graph_, step.op);
+    const bool again = expected == StepKind::run && step.kind == StepKind::recompute;
+    if (step.kind != expected && !again) {
+      return fail(ViolationKind::malformed, op.name,
+                  concat("the step is ", name(step.kind), " of something else; expected ",
+                         name(expected)));
+    }
     const size_t count = op.reads.size() + op.updates.size() + op.creates.size();
     const size_t available = schedule_.operands.size();
     const size_t first = static_cast<size_t>(step.first_operand);

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <mutex>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 namespace remat::detail {
@@ -16,17 +15,26 @@ namespace {
 
 thread_local AllocationListener* listener = nullptr;
 
-using Ranges = std::vector<std::pair<const char*, const char*>>;
+struct Range {
+  const char* begin;
+  const char* end;
+  MemoryOwner* owner;
+};
+using Ranges = std::vector<Range>;
 
 // Read at every free of the process, changed when an arena comes or goes. Lists that were replaced
 // are kept: a reader on another thread may still be in one.
 std::atomic<const Ranges*> ranges{nullptr};
 
-bool in_some_range(const void* address) {
+const Range* range_of(const void* address) {
   const Ranges* known = ranges.load(std::memory_order_acquire);
-  return known != nullptr && std::ranges::any_of(*known, [address](const auto& range) {
-    return address >= range.first && address < range.second;
+  if (known == nullptr) {
+    return nullptr;
+  }
+  const auto found = std::ranges::find_if(*known, [address](const Range& range) {
+    return address >= range.begin && address < range.end;
   });
+  return found == known->end() ? nullptr : &*found;
 }
 
 template <typename Change>
@@ -72,8 +80,11 @@ void release(void* address) {
   if (logs.load(std::memory_order_relaxed) > 0) {
     log_other_thread(address, false);
   }
-  if (!in_some_range(address)) {
+  const Range* const range = range_of(address);
+  if (range == nullptr) {
     base->raw_deallocate(address);
+  } else if (range->owner != nullptr) {
+    range->owner->release(address);
   }
 }
 
@@ -139,7 +150,7 @@ bool made_by_another_thread(const void* address) {
 bool is_borrowed(const c10::DataPtr& data) {
   install();
   return data.get() != nullptr && data.get_deleter() != &release &&
-         data.get_deleter() != base->raw_deleter() && !in_some_range(data.get());
+         data.get_deleter() != base->raw_deleter() && range_of(data.get()) == nullptr;
 }
 
 bool sees_all_requests() {
@@ -147,14 +158,15 @@ bool sees_all_requests() {
   return c10::GetCPUAllocator() == ours;
 }
 
-MemoryRange::MemoryRange(void* begin, size_t bytes) : begin_(static_cast<const char*>(begin)) {
+MemoryRange::MemoryRange(void* begin, size_t bytes, MemoryOwner* owner)
+    : begin_(static_cast<const char*>(begin)) {
   install();
-  change_ranges([&](Ranges& all) { all.emplace_back(begin_, begin_ + bytes); });
+  change_ranges([&](Ranges& all) { all.push_back({begin_, begin_ + bytes, owner}); });
 }
 
 MemoryRange::~MemoryRange() {
   change_ranges([&](Ranges& all) {
-    std::erase_if(all, [&](const auto& range) { return range.first == begin_; });
+    std::erase_if(all, [&](const auto& range) { return range.begin == begin_; });
   });
 }
 

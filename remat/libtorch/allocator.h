@@ -15,7 +15,7 @@ class AllocationListener {
  public:
   virtual ~AllocationListener() = default;
   // Memory for a request of `bytes` > 0, or null: then LibTorch's allocator answers. What is
-  // returned must lie in a MemoryRange: it is never freed.
+  // returned must lie in a MemoryRange: LibTorch's allocator never frees it.
   virtual void* answer(size_t bytes) = 0;
   virtual void allocated(void* address, size_t bytes) = 0;  // by LibTorch's allocator
   virtual void freed(void* address) = 0;                    // before it is
@@ -33,11 +33,18 @@ class ListenGuard {
   AllocationListener* previous_;
 };
 
+// Who is told that memory of its range was freed, on whatever thread.
+class MemoryOwner {
+ public:
+  virtual ~MemoryOwner() = default;
+  virtual void release(void* address) = 0;
+};
+
 // Makes known, while it lives, that addresses in [begin, begin + bytes) are not the allocator's to
-// free.
+// free: the owner is told, if there is one.
 class MemoryRange {
  public:
-  MemoryRange(void* begin, size_t bytes);
+  MemoryRange(void* begin, size_t bytes, MemoryOwner* owner = nullptr);
   ~MemoryRange();
   MemoryRange(const MemoryRange&) = delete;
   MemoryRange& operator=(const MemoryRange&) = delete;

@@ -55,7 +55,35 @@ void visit_upwards(const std::string& mount, std::string path, Visit visit) {
   }
 }
 
+// "some avg10=1.23 avg60=..."
+std::optional<double> stalled_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string some, average;
+  if (!(file >> some >> average) || some != "some" || !average.starts_with("avg10=")) {
+    return std::nullopt;
+  }
+  std::istringstream number(average.substr(6));
+  double percent = 0;
+  return number >> percent ? std::optional(percent) : std::nullopt;
+}
+
 }  // namespace
+
+int64_t resident_bytes(const std::string& root) {
+  return number_behind(root + "proc/self/status", "RssAnon:").value_or(0) * 1024;
+}
+
+double stalled_percent(const std::string& root) {
+  std::ifstream groups(root + "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (line.starts_with("0::")) {
+      if (const auto found = stalled_in(root + "sys/fs/cgroup" + line.substr(3) + "/memory.pressure")) {
+        return *found;
+      }
+    }
+  }
+  return stalled_in(root + "proc/pressure/memory").value_or(0);
+}
 
 int64_t available_bytes(const std::string& root) {
   int64_t left = number_behind(root + "proc/meminfo", "MemAvailable:").value_or(kUnlimited / 1024) * 1024;

@@ -11,4 +11,11 @@ namespace remat::detail {
 // drop counts as left. `root` is where /proc and /sys are found; another one is for tests.
 int64_t available_bytes(const std::string& root);
 
+// What the process has in memory that is in no file.
+int64_t resident_bytes(const std::string& root);
+
+// The share of the last ten seconds in which some task of the process's cgroup (version 2), else of the
+// machine, waited for memory; 0 where the system does not say.
+double stalled_percent(const std::string& root);
+
 }  // namespace remat::detail

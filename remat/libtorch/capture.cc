@@ -6,7 +6,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/roll.h>
-#include <pthread.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -17,7 +16,9 @@
 #include <utility>
 
 #include "remat/core/error.h"
+#include "remat/libtorch/capturing.h"
 #include "remat/libtorch/device.h"
+#include "remat/libtorch/packed_values.h"
 #include "remat/libtorch/recorder.h"
 #include "remat/libtorch/recording_graph.h"
 #include "remat/libtorch/tape_difference.h"
@@ -26,8 +27,6 @@
 namespace remat {
 namespace detail {
 namespace {
-
-thread_local bool is_capturing = false;
 
 // The parameters' gradients as they are now; puts them back at the end.
 class GradientsGuard {
@@ -127,12 +126,23 @@ void check_batch_left(const Batch& inputs) {
   }
 }
 
+// `before`: the run before this one, if there was one.
 Run record(const LossFunction& loss_of, const Batch& batch,
-           const std::vector<at::Tensor>& parameters, const CaptureOptions& options) {
+           const std::vector<at::Tensor>& parameters, const CaptureOptions& options,
+           const Run* before = nullptr) {
   const GradientsGuard gradients_before(parameters);
   Run run;
-  run.recorder = std::make_unique<Recorder>(
-      RecorderOptions{.check_mutation = options.check_mutation, .check_reuse = options.check_reuse});
+  RecorderOptions recording{.check_mutation = options.check_mutation,
+                            .check_reuse = options.check_reuse};
+  if (options.progress) {
+    const auto known = before == nullptr
+                           ? int64_t{0}
+                           : static_cast<int64_t>(before->recorder->trace.ops.size());
+    recording.progress = [&progress = options.progress, known, done = known]() mutable {
+      progress(++done, 2 * known);
+    };
+  }
+  run.recorder = std::make_unique<Recorder>(std::move(recording));
   Recorder& recorder = *run.recorder;
   using Kind = ExternalSource::Kind;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -251,14 +261,6 @@ void check_arguments(const Batch& batch, const std::vector<at::Tensor>& paramete
 
 }  // namespace
 
-bool capturing() { return is_capturing; }
-CapturingGuard::CapturingGuard() : previous_(std::exchange(is_capturing, true)) {
-  // A process that is forked inside of a step is not part of it.
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { is_capturing = false; });
-  (void)registered;
-}
-CapturingGuard::~CapturingGuard() { is_capturing = previous_; }
-
 }  // namespace detail
 
 Recording capture(const LossFunction& loss_of, const Batch& batch,
@@ -269,13 +271,13 @@ Recording capture(const LossFunction& loss_of, const Batch& batch,
   // The first run may differ from all later ones: functions that prepare a table when first
   // called, kernels that warm a cache. Then a third one decides.
   Run before = record(loss_of, batch, parameters, options);
-  Run run = record(loss_of, other, parameters, options);
+  Run run = record(loss_of, other, parameters, options, &before);
   std::string difference = !before.left_behind.empty()
                                ? before.left_behind
                                : tape_difference(*before.recorder, *run.recorder);
   if (!difference.empty()) {
     before = std::move(run);
-    run = record(loss_of, batch, parameters, options);
+    run = record(loss_of, batch, parameters, options, &before);
     difference = tape_difference(*before.recorder, *run.recorder);
   }
   if (!run.left_behind.empty()) {
@@ -285,7 +287,11 @@ Recording capture(const LossFunction& loss_of, const Batch& batch,
     throw Error(difference);
   }
   settle_constants(*before.recorder, *run.recorder);
-  return to_recording(run, parameters);
+  Recording recording = to_recording(run, parameters);
+  if (options.pack) {
+    find_packed_values(recording);
+  }
+  return recording;
 }
 
 }  // namespace remat

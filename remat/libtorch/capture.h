@@ -17,6 +17,10 @@ struct CaptureOptions {
   // Runs every op whose result may take the place of an input both ways, and fails where the bytes
   // differ. For finding errors in reuse.cc.
   bool check_reuse = false;
+  bool pack = true;  // look for values that can be kept in fewer bytes (packed_values.h)
+  // Called after every op of both runs, with the number of ops so far and of all of them, which is
+  // 0 while nobody knows it: in the first run. Must be quick.
+  std::function<void(int64_t ops_done, int64_t ops_total)> progress = {};
 };
 
 // Records one training step: `loss_of(batch)`, then backward. Parameters, buffers, gradients and
@@ -32,21 +36,5 @@ struct CaptureOptions {
 // What loss_of throws comes out as it is.
 Recording capture(const LossFunction& loss_of, const Batch& batch,
                   const std::vector<at::Tensor>& parameters, const CaptureOptions& options = {});
-
-namespace detail {
-// True on a thread that captures or follows. Checkpointed regions then run plainly: the plan decides.
-bool capturing();
-
-class CapturingGuard {
- public:
-  CapturingGuard();
-  ~CapturingGuard();
-  CapturingGuard(const CapturingGuard&) = delete;
-  CapturingGuard& operator=(const CapturingGuard&) = delete;
-
- private:
-  bool previous_;
-};
-}  // namespace detail
 
 }  // namespace remat

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -19,6 +20,9 @@ namespace remat::detail {
 namespace {
 
 constexpr int64_t kHugePage = 2 * MiB;
+
+// An interpreter, libraries: no tensors yet, in most programs.
+const int64_t resident_at_load = resident_bytes("/");
 
 class CpuDevice final : public Device {
  public:
@@ -88,17 +92,27 @@ class CpuDevice final : public Device {
         .count();
   }
   int64_t available_bytes() override { return detail::available_bytes("/"); }
+  int64_t resident_bytes() override { return detail::resident_bytes("/") - resident_at_load; }
+  MemoryPressure memory_pressure() override {
+    return {.left_bytes = available_bytes(), .stalled_percent = detail::stalled_percent("/")};
+  }
   int thread_count() override { return at::get_num_threads(); }
 
  private:
   static int64_t round_to_page(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 };
 
+std::atomic<Device*> in_its_place = nullptr;
+
 }  // namespace
 
 Device& cpu_device() {
   static CpuDevice device;
-  return device;
+  Device* const other = in_its_place;
+  return other != nullptr ? *other : device;
 }
+
+DeviceGuard::DeviceGuard(Device& device) : previous_(in_its_place.exchange(&device)) {}
+DeviceGuard::~DeviceGuard() { in_its_place = previous_; }
 
 }  // namespace remat::detail

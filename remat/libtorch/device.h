@@ -7,6 +7,12 @@
 
 namespace remat::detail {
 
+// How short memory is.
+struct MemoryPressure {
+  int64_t left_bytes = 0;       // as available_bytes()
+  double stalled_percent = 0;   // of the last ten seconds somebody waited for memory; 0 where nobody knows
+};
+
 // Everything that depends on the device, together with rng.h (generators) and allocator.h (who
 // answers LibTorch's requests). Another device is another implementation of this.
 class Device {
@@ -26,10 +32,26 @@ class Device {
   virtual int64_t now_ns() = 0;
   // What the process can still take: the least that the machine and the limits on the process leave.
   virtual int64_t available_bytes() = 0;
+  // What of the process is in memory and in no file, beyond what was there when the library was loaded.
+  virtual int64_t resident_bytes() = 0;
+  virtual MemoryPressure memory_pressure() = 0;
   // What was measured with so many threads holds for so many.
   virtual int thread_count() = 0;
 };
 
 Device& cpu_device();
+
+// Another device in place of the CPU's until the end of the scope, for the whole process: tests have clocks
+// that they set, and memory that is short.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device& device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  Device* previous_;
+};
 
 }  // namespace remat::detail

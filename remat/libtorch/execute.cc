@@ -23,7 +23,8 @@ class Execution::Implementation {
     runner_.counts().moved_bytes = runner_.arena().reclaim();  // first: a gradient may be among it
     bind(batch);
     try {
-      runner_.run_rest(timing);
+      runner_.time_with(timing);
+      runner_.run_rest();
     } catch (...) {
       runner_.undo();
       throw;
@@ -32,6 +33,7 @@ class Execution::Implementation {
   }
   void undo() { runner_.undo(); }
   const StepCounts& counts() const { return runner_.counts(); }
+  const std::vector<int64_t>& measured_bytes() const { return runner_.measured_bytes(); }
 
  private:
   void bind(const Batch& batch);
@@ -115,6 +117,9 @@ StepResult Execution::run_timed(const Batch& batch,
 void Execution::undo() { implementation_->undo(); }
 
 const StepCounts& Execution::counts() const { return implementation_->counts(); }
+const std::vector<int64_t>& Execution::measured_bytes() const {
+  return implementation_->measured_bytes();
+}
 
 std::shared_ptr<detail::Arena> make_arena(int64_t bytes) {
   return std::make_shared<detail::Arena>(detail::cpu_device(), bytes);

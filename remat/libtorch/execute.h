@@ -3,13 +3,21 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "remat/core/error.h"
 #include "remat/core/place.h"
 #include "remat/core/schedule.h"
 #include "remat/libtorch/tape.h"
 
 namespace remat {
+
+namespace detail {
+class Arena;
+class Channel;
+}
 
 // What a step gives back, as ordinary tensors. They keep their contents for as long as they are
 // held; what is still held when the next step begins is moved out of the arena then.
@@ -24,6 +32,8 @@ struct StepCounts {
   int64_t outside_allocations = 0;  // requests that the placement did not foresee, ...
   int64_t outside_bytes = 0;        // ... which LibTorch's own allocator answered
   int64_t moved_bytes = 0;          // results of the step before that were still held
+  int64_t offloaded_bytes = 0;      // written to the channel, ...
+  int64_t waited_ns = 0;            // ... and the time spent waiting for it
 };
 
 struct ExecuteOptions {
@@ -32,11 +42,20 @@ struct ExecuteOptions {
   // Called before every op for as long as undo() can put everything back: must be quick. What it throws
   // ends the step.
   std::function<void()> poll = {};
+  // Called after every op. What it throws ends the step, which undo() may then not be able to put back.
+  std::function<void()> after_op = {};
+  // Where a schedule that offloads puts values; such a schedule is refused without it.
+  std::shared_ptr<detail::Channel> channel = {};
 };
 
-namespace detail {
-class Arena;
-}
+// A value was not as the rule expects by which a plan packs it, or the channel to which it offloads
+// failed: the step cannot go on, and nothing of it is lost if it is undone. A plan that does without the
+// packed form, or without the channel, can be run instead.
+class MoveFailed : public Error {
+ public:
+  MoveFailed(const std::string& message, std::optional<size_t> form) : Error(message), packed_form(form) {}
+  std::optional<size_t> packed_form;  // of the graph; none: the channel
+};
 
 // Runs a schedule of a recorded step on real tensors, inside an arena, at the addresses of a
 // placement. Everything is prepared once: a step then only calls kernels. Not for two threads at
@@ -64,6 +83,9 @@ class Execution {
   void undo();
 
   const StepCounts& counts() const;  // of the last run
+  // Of the last run: resident bytes, counted by the allocator while each step of the schedule ran that is no
+  // free, in their order. What simulate() predicts is its timeline without the frees.
+  const std::vector<int64_t>& measured_bytes() const;
 
  private:
   class Implementation;

@@ -15,17 +15,16 @@
 
 #include "remat/core/error.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/fault_handler.h"
 #include "remat/libtorch/fault_stack.h"
+#include "remat/libtorch/pages.h"
 
 namespace remat::detail {
 namespace {
 
-thread_local ByteSource* source = nullptr;
+thread_local ByteSource* current_source = nullptr;
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kReservedBytes = 512 * GiB;  // of addresses, not of memory
-
-int64_t round_up(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 // Addresses that can neither be read nor written, handed out in turn. After so many storages that
 // the first must be long gone, they begin again.
@@ -37,7 +36,7 @@ class Addresses {
   }
   char* take(int64_t bytes) {
     const std::lock_guard lock(mutex_);
-    const int64_t size = round_up(bytes);
+    const int64_t size = whole_pages(bytes);
     if (size > size_) {
       throw Error(concat("[step] a tensor of ", format_bytes(bytes),
                          " is more than the address space that is set aside for following"));
@@ -83,7 +82,7 @@ struct Reserved {
 void release_reserved(void* context) {
   const std::unique_ptr<Reserved> reserved(static_cast<Reserved*>(context));
   if (reserved->backed) {
-    mmap(reserved->begin, static_cast<size_t>(round_up(reserved->bytes)), PROT_NONE,
+    mmap(reserved->begin, static_cast<size_t>(whole_pages(reserved->bytes)), PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
 }
@@ -116,8 +115,8 @@ bool tell_others() {
 // LibTorch calls this on its way to a pointer that may be written through: data_ptr(), accessor(),
 // numpy.
 void wanted(c10::StorageImpl* storage) {
-  if (source != nullptr) {
-    source->bytes_wanted(*storage);
+  if (current_source != nullptr) {
+    current_source->bytes_wanted(*storage);
   } else if (is_followed(*storage) && !tell_others()) {
     throw Error("[step] the bytes of a tensor are asked for that has none: the step that made it "
                 "failed; expected a step that ended well");
@@ -126,55 +125,39 @@ void wanted(c10::StorageImpl* storage) {
 
 // A pointer that may only be read through (const_data_ptr, printing) is handed out without a word.
 // Its first use faults, here; when this returns, the bytes are there and the read is tried again.
-struct sigaction previous_action;
-
-void on_fault(int number, siginfo_t* info, void* context) {
-  if (source != nullptr && Addresses::of_process().contains(info->si_addr)) {
+bool mend_fault(void* address) {
+  if (!Addresses::of_process().contains(address)) {
+    return false;
+  }
+  if (current_source != nullptr) {
     bool found = false;
-    call_on_large_stack([&] { found = source->bytes_wanted_at(info->si_addr); });
-    if (found) {
-      return;
-    }
+    call_on_large_stack([&] { found = current_source->bytes_wanted_at(address); });
+    return found;
   }
   // Another thread than the step's: it gets zeros, and the step fails.
-  if (source == nullptr && Addresses::of_process().contains(info->si_addr) && tell_others()) {
-    const auto page = reinterpret_cast<uintptr_t>(info->si_addr) / kPage * kPage;
-    if (mprotect(reinterpret_cast<void*>(page), kPage, PROT_READ | PROT_WRITE) == 0) {
-      return;
-    }
-  }
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0 && previous_action.sa_sigaction != nullptr) {
-    previous_action.sa_sigaction(number, info, context);
-  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
-    previous_action.sa_handler(number);
-  } else {
-    sigaction(SIGSEGV, &previous_action, nullptr);  // the same fault again, without us
-  }
+  const auto page = reinterpret_cast<uintptr_t>(address) / kPageBytes * kPageBytes;
+  return tell_others() && mprotect(reinterpret_cast<void*>(page), kPageBytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void install_handler() {
-  static const bool installed = [] {
-    pthread_atfork(nullptr, nullptr, [] { source = nullptr; });  // the child is not part of the step
-    struct sigaction action = {};
-    action.sa_sigaction = &on_fault;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    sigemptyset(&action.sa_mask);
-    return sigaction(SIGSEGV, &action, &previous_action) == 0;
-  }();
-  (void)installed;
+  static std::once_flag forgotten_by_children;
+  std::call_once(forgotten_by_children, [] {
+    pthread_atfork(nullptr, nullptr, [] { current_source = nullptr; });  // the child is not part of the step
+  });
+  install_fault_handler(SIGSEGV, &mend_fault);
 }
 
 }  // namespace
 
-ByteSourceGuard::ByteSourceGuard(ByteSource* mine) : previous_(std::exchange(source, mine)) {
+ByteSourceGuard::ByteSourceGuard(ByteSource* mine) : previous_(std::exchange(current_source, mine)) {
   install_handler();
   const std::lock_guard lock(active().mutex);
   active().sources.push_back(mine);
 }
 ByteSourceGuard::~ByteSourceGuard() {
   const std::lock_guard lock(active().mutex);
-  std::erase(active().sources, source);
-  source = previous_;
+  std::erase(active().sources, current_source);
+  current_source = previous_;
 }
 
 c10::DataPtr reserve_addresses(int64_t bytes) {
@@ -205,7 +188,7 @@ bool is_followed(const c10::StorageImpl& storage) {
 bool lies_in(const c10::StorageImpl& storage, const void* address) {
   const Reserved* const reserved = reserved_of(storage);
   return reserved != nullptr && address >= reserved->begin &&
-         address < reserved->begin + round_up(reserved->bytes);
+         address < reserved->begin + whole_pages(reserved->bytes);
 }
 
 void give_bytes(c10::StorageImpl& storage, c10::DataPtr bytes) {
@@ -217,7 +200,7 @@ void give_bytes(c10::StorageImpl& storage, c10::DataPtr bytes) {
 
 void give_copy(c10::StorageImpl& storage, const void* bytes) {
   Reserved& reserved = *reserved_of(storage);
-  const auto size = static_cast<size_t>(round_up(reserved.bytes));
+  const auto size = static_cast<size_t>(whole_pages(reserved.bytes));
   if (mprotect(reserved.begin, size, PROT_READ | PROT_WRITE) != 0) {
     throw Error(concat("[step] the system has no ", format_bytes(reserved.bytes),
                        " for a tensor that the host reads: ", std::strerror(errno)));

@@ -2,7 +2,10 @@
 #include "remat/libtorch/measure.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
+#include "remat/core/moves.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/libtorch/device.h"
@@ -14,6 +17,8 @@ namespace {
 constexpr int kLeastRounds = 3;
 constexpr int kEnoughSamples = 9;  // of a short op
 constexpr int kRepeats = 4;
+constexpr double kSettled = 0.01;  // a sum of medians that another round moves by less, ...
+constexpr int kSettledRounds = 2;  // ... so often in a row: every second round leaves a median where it was
 
 int64_t median(std::vector<int64_t> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
@@ -36,7 +41,7 @@ class Rounds {
         kLeastRounds, std::min<double>(options.max_rounds, options.seconds / elapsed_s));
     // Where time is short for many rounds, short ops are at least called several times in each.
     const int repeats = rounds < kEnoughSamples ? kRepeats : 0;
-    while (made_ < rounds) {
+    while (made_ < rounds && !(made_ >= kLeastRounds && settled())) {
       round(options, repeats);
     }
   }
@@ -45,12 +50,26 @@ class Rounds {
     Measurement measured{
         .graph = graph, .step_ns = steps_.empty() ? 0 : median(steps_), .rounds = made_};
     for (size_t i = 0; i < samples_.size(); ++i) {
-      measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(samples_[i]));
+      if (!samples_[i].empty()) {  // else it read packed bytes, under a first plan
+        measured.graph.ops[i].time_ns = std::max<int64_t>(1, median(samples_[i]));
+      }
     }
+    add_moves(measured.graph);  // ops that read packed bytes take as long as the ops that they are
     return measured;
   }
 
  private:
+  // Whether the last rounds have hardly changed what is known.
+  bool settled() {
+    int64_t sum_ns = 0;
+    for (const std::vector<int64_t>& samples : samples_) {
+      sum_ns += samples.empty() ? 0 : median(samples);
+    }
+    const auto change = static_cast<double>(std::abs(sum_ns - std::exchange(sum_ns_, sum_ns)));
+    unmoved_ = change < kSettled * static_cast<double>(sum_ns) ? unmoved_ + 1 : 0;
+    return unmoved_ >= kSettledRounds;
+  }
+
   // A step with timers, then one without: what the timers cost, and what the neighbours do, shows.
   void round(const MeasureOptions& options, int repeats) {
     const detail::Timing timing{samples_, repeats};
@@ -67,6 +86,8 @@ class Rounds {
   detail::Device& device_ = detail::cpu_device();
   std::vector<std::vector<int64_t>> samples_;
   std::vector<int64_t> steps_;
+  int64_t sum_ns_ = 0;  // of the medians after the round before
+  int unmoved_ = 0;     // rounds in a row
   int made_ = 0;
 };
 
@@ -102,7 +123,8 @@ Measurement measure(const Recording& recording, const Batch& batch, const Measur
   const Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
   const Placement placement = place(recording.graph, schedule);
   const GradientCopies gradients(recording);
-  Execution execution(recording, schedule, placement, make_arena(placement.arena_bytes));
+  Execution execution(recording, schedule, placement, make_arena(placement.arena_bytes),
+                      {.poll = options.poll});
   Rounds rounds(
       [&](const detail::Timing* timing) {
         if (timing != nullptr) {
@@ -117,19 +139,16 @@ Measurement measure(const Recording& recording, const Batch& batch, const Measur
   return rounds.result(recording.graph);
 }
 
-Measurement detail::measure(const Recording& recording, const MeasureOptions& options,
+Measurement detail::measure(const Recording& recording, Runner& runner, const MeasureOptions& options,
                             const std::function<void(Runner&)>& bind,
                             const std::function<void(Runner&)>& put_back) {
-  const Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
-  const Placement placement = place(recording.graph, schedule);
-  Runner runner(recording, schedule, placement, make_arena(placement.arena_bytes),
-                {.poll = options.poll});
   Rounds rounds(
       [&](const Timing* timing) {
         runner.start();
         bind(runner);
+        runner.time_with(timing);
         try {
-          runner.run_rest(timing);
+          runner.run_rest();
         } catch (...) {
           runner.undo();
           throw;
@@ -138,6 +157,7 @@ Measurement detail::measure(const Recording& recording, const MeasureOptions& op
       },
       recording.graph.ops.size());
   rounds.go(options);
+  runner.time_with(nullptr);
   return rounds.result(recording.graph);
 }
 

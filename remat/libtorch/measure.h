@@ -8,7 +8,9 @@
 namespace remat {
 
 struct MeasureOptions {
-  double seconds = 2.0;  // about how long to go on replaying; at least three rounds are made
+  // About how long to go on replaying; at least three rounds are made, and no more once the medians
+  // have settled.
+  double seconds = 2.0;
   int max_rounds = 30;
   bool time_whole_step = true;  // after each round a step without timers; twice the time
   std::function<void()> poll = {};  // as ExecuteOptions::poll
@@ -28,9 +30,9 @@ Measurement measure(const Recording& recording, const Batch& batch,
 namespace detail {
 class Runner;
 
-// The same with a runner of the recording's given order, all of whose externals are bound by `bind`
+// The same with a runner of some schedule of the recording, all of whose externals are bound by `bind`
 // before every run and put back by `put_back` after it.
-Measurement measure(const Recording& recording, const MeasureOptions& options,
+Measurement measure(const Recording& recording, Runner& runner, const MeasureOptions& options,
                     const std::function<void(Runner&)>& bind,
                     const std::function<void(Runner&)>& put_back);
 }  // namespace detail

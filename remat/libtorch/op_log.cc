@@ -11,17 +11,12 @@
 
 #include "remat/core/error.h"
 #include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/op_values.h"
 
 namespace remat::detail {
 namespace {
 
 thread_local OpRun* innermost = nullptr;
-
-using Values = c10::ArrayRef<c10::IValue>;
-
-Values top(const torch::jit::Stack& stack, size_t count) {
-  return Values(stack).slice(stack.size() - count, count);
-}
 
 // The arguments on the stack are ours to change; ArrayRef only promises not to.
 c10::IValue& slot(Values values, size_t index) { return const_cast<c10::IValue&>(values[index]); }

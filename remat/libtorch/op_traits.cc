@@ -50,6 +50,23 @@ void row_wise(const c10::FunctionSchema&, OpTraits& traits) {
   traits.row_dim_argument = Dim;
 }
 
+void each_element(const c10::FunctionSchema&, OpTraits& traits) { traits.by_element = true; }
+// As above; on one element they are also pointwise.
+void each_element_and_row(const c10::FunctionSchema&, OpTraits& traits) {
+  traits.by_element = true;
+  traits.rows = OpTraits::Rows::of_all;
+}
+template <OpTraits::Rows Which>
+void each_row(const c10::FunctionSchema&, OpTraits& traits) {
+  traits.rows = Which;
+}
+constexpr auto each_row_of_all = each_row<OpTraits::Rows::of_all>;
+
+template <OpTraits::Loss Which>
+void half_of_loss(const c10::FunctionSchema&, OpTraits& traits) {
+  traits.loss = Which;
+}
+
 // Lengths given as tensors are read through const pointers, which nobody else would notice.
 void ctc_loss(const c10::FunctionSchema& schema, OpTraits& traits) {
   for (const char* name : {"input_lengths", "target_lengths"}) {
@@ -118,10 +135,81 @@ constexpr Known kKnown[] = {
     {"aten::multinomial", fails_on_values},
     {"aten::linalg_inv_ex", fails_on_values},
     {"aten::_linalg_check_errors", fails_on_values},
+    // Foreach ops loop over their elements on the CPU, and so do the fused optimizers.
+    {"aten::_foreach_norm", each_element},
+    {"aten::_foreach_pow", each_element},
+    {"aten::_foreach_pow_", each_element},
+    {"aten::_foreach_reciprocal", each_element},
+    {"aten::_foreach_reciprocal_", each_element},
+    {"aten::_foreach_sign", each_element},
+    {"aten::_foreach_sign_", each_element},
+    {"aten::_foreach_exp", each_element},
+    {"aten::_foreach_exp_", each_element},
+    {"aten::_foreach_add", each_element_and_row},
+    {"aten::_foreach_add_", each_element_and_row},
+    {"aten::_foreach_sub", each_element_and_row},
+    {"aten::_foreach_sub_", each_element_and_row},
+    {"aten::_foreach_mul", each_element_and_row},
+    {"aten::_foreach_mul_", each_element_and_row},
+    {"aten::_foreach_div", each_element_and_row},
+    {"aten::_foreach_div_", each_element_and_row},
+    {"aten::_foreach_addcmul", each_element_and_row},
+    {"aten::_foreach_addcmul_", each_element_and_row},
+    {"aten::_foreach_addcdiv", each_element_and_row},
+    {"aten::_foreach_addcdiv_", each_element_and_row},
+    {"aten::_foreach_lerp", each_element_and_row},
+    {"aten::_foreach_lerp_", each_element_and_row},
+    {"aten::_foreach_sqrt", each_element_and_row},
+    {"aten::_foreach_sqrt_", each_element_and_row},
+    {"aten::_foreach_neg", each_element_and_row},
+    {"aten::_foreach_neg_", each_element_and_row},
+    {"aten::_foreach_maximum", each_element_and_row},
+    {"aten::_foreach_maximum_", each_element_and_row},
+    {"aten::_foreach_minimum", each_element_and_row},
+    {"aten::_foreach_minimum_", each_element_and_row},
+    {"aten::_foreach_clamp_min", each_element_and_row},
+    {"aten::_foreach_clamp_min_", each_element_and_row},
+    {"aten::_foreach_clamp_max", each_element_and_row},
+    {"aten::_foreach_clamp_max_", each_element_and_row},
+    {"aten::_foreach_abs", each_element_and_row},
+    {"aten::_foreach_abs_", each_element_and_row},
+    {"aten::_foreach_copy_", each_element_and_row},
+    {"aten::_foreach_zero_", each_element_and_row},
+    {"aten::_fused_adam_", each_element_and_row},
+    {"aten::_fused_adamw_", each_element_and_row},
+    {"aten::_fused_sgd_", each_element_and_row},
+    {"aten::_fused_adagrad_", each_element_and_row},
+    // What optimizers and clipping consist of.
+    {"aten::add", each_row_of_all},
+    {"aten::add_", each_row_of_all},
+    {"aten::sub", each_row_of_all},
+    {"aten::sub_", each_row_of_all},
+    {"aten::mul", each_row_of_all},
+    {"aten::mul_", each_row_of_all},
+    {"aten::div", each_row_of_all},
+    {"aten::div_", each_row_of_all},
+    {"aten::addcmul", each_row_of_all},
+    {"aten::addcmul_", each_row_of_all},
+    {"aten::addcdiv", each_row_of_all},
+    {"aten::addcdiv_", each_row_of_all},
+    {"aten::lerp", each_row_of_all},
+    {"aten::lerp_", each_row_of_all},
+    {"aten::sqrt", each_row_of_all},
+    {"aten::sqrt_", each_row_of_all},
+    {"aten::neg", each_row_of_all},
+    {"aten::maximum", each_row_of_all},
+    {"aten::clamp", each_row_of_all},
+    {"aten::clamp_", each_row_of_all},
+    {"aten::copy_", each_row_of_all},
+    {"aten::zero_", each_row_of_all},
+    {"aten::mm", each_row<OpTraits::Rows::of_first>},
+    {"aten::embedding_dense_backward", each_row<OpTraits::Rows::of_embedding>},
     {"aten::_softmax", row_wise<1, 1>},
     {"aten::_log_softmax", row_wise<1, 1>},
     {"aten::_softmax_backward_data", row_wise<2, 2>},
     {"aten::_log_softmax_backward_data", row_wise<2, 2>},
+    {"aten::_log_softmax_backward_data", half_of_loss<OpTraits::Loss::softmax_backward>},
+    {"aten::nll_loss_backward", half_of_loss<OpTraits::Loss::nll_backward>},
     {"aten::native_layer_norm", row_wise<1, -1>},
 };
 

@@ -51,6 +51,20 @@ struct OpTraits {
   int row_wise_sources = 0;
   int row_dim_argument = -1;
   bool pointwise = false;
+  // Takes lists of tensors of equal length; the same as calls with lists of one element, one after the
+  // other, bit for bit.
+  bool by_element = false;
+  // The same row by row of the first dimension, bit for bit, for rows that row_parts.cc accepts.
+  enum class Rows : uint8_t {
+    no,
+    of_all,        // of every argument that has the result's sizes
+    of_first,      // of the first argument; the others are needed whole (mm)
+    of_embedding,  // of nothing: which rows get something is in the indices (embedding_dense_backward)
+  };
+  Rows rows = Rows::no;
+  // The two halves of a cross entropy's backward: see loss_parts.h.
+  enum class Loss : uint8_t { no, nll_backward, softmax_backward };
+  Loss loss = Loss::no;
 };
 
 // The reference is valid for the life of the thread.

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,14 @@ using Values = c10::ArrayRef<c10::IValue>;
 // The last `count` values of a stack: an op's arguments before it is called, its results after.
 inline Values top(const torch::jit::Stack& stack, size_t count) {
   return Values(stack).slice(stack.size() - count, count);
+}
+
+// As ==, but a NaN that stays a NaN is no difference.
+inline bool same_constant(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isDouble() && b.isDouble()) {
+    return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
+  }
+  return a.tagKind() == b.tagKind() && a == b;
 }
 
 inline bool holds_tensors(const c10::IValue& value) {

@@ -28,8 +28,11 @@ class Preparation {
         schedule_(schedule),
         placement_(placement),
         arena_(arena),
+        alignment_(arena_alignment(recording.graph, schedule)),
         instances_(schedule.instances.size()),
-        state_of_op_(graph_.ops.size(), kNoState) {}
+        state_of_op_(graph_.ops.size(), kNoState),
+        prefetched_(schedule.instances.size(), false),
+        offloaded_(schedule.instances.size(), false) {}
 
   PreparedStep run() {
     for (size_t i = 0; i < recording_.externals.size(); ++i) {
@@ -37,13 +40,18 @@ class Preparation {
     }
     number_states();
     for (size_t i = 0; i < schedule_.steps.size(); ++i) {
-      if (schedule_.steps[i].kind == StepKind::free) {
-        add_free(schedule_.steps[i].instance);
+      const ScheduleStep& step = schedule_.steps[i];
+      if (step.kind == StepKind::free) {
+        add_free(step.instance);
+      } else if (graph_.is_move(step.op)) {
+        add_move(i);
       } else {
         add_call(i);
       }
     }
     find_outputs();
+    made_.instance_count = schedule_.instances.size();
+    made_.channel_bytes = placement_.channel_bytes;
     return std::move(made_);
   }
 
@@ -54,7 +62,7 @@ class Preparation {
       if (step.kind != StepKind::recompute || !graph_.op(step.op).random) {
         continue;
       }
-      int& state = state_of_op_[index(step.op)];
+      int& state = state_of_op_[index(graph_.original(step.op))];
       if (state == kNoState) {
         state = static_cast<int>(made_.state_count++);
       }
@@ -64,14 +72,114 @@ class Preparation {
   void add_free(InstanceId instance) {
     const int64_t bytes = bytes_of(instance);
     PreparedCall& call = made_.calls.back();
+    if (offloaded_[index(instance)] || prefetched_[index(instance)]) {
+      call.frees_wait_for.push_back(instance);
+    }
     call.freed_bytes += bytes;
-    call.freed.emplace_back(address_of(instance), bytes);
+    if (bytes > 0) {  // an offloaded form has no address here
+      call.freed.emplace_back(address_of(instance), bytes);
+    }
+  }
+
+  // What a step uses and the channel is still bringing back must be there.
+  void add_waits(const ScheduleStep& step, PreparedCall& call) {
+    const auto wait_for = [&](std::span<const InstanceId> instances) {
+      for (const InstanceId each : instances) {
+        if (prefetched_[index(each)]) {
+          prefetched_[index(each)] = false;  // the first who uses it waits
+          call.waits_for.push_back(each);
+        }
+      }
+    };
+    wait_for(schedule_.reads(graph_, step));
+    wait_for(schedule_.updates(graph_, step));
+  }
+
+  size_t packed_form_of(StorageId storage) const {
+    const auto found = std::ranges::find(graph_.packed_forms, storage, &PackedForm::storage);
+    return static_cast<size_t>(found - graph_.packed_forms.begin());
+  }
+
+  void add_move(size_t step_index) {
+    const ScheduleStep& step = schedule_.steps[step_index];
+    const Move& moved = graph_.move(step.op);
+    const InstanceId created = schedule_.creates(graph_, step)[0];
+    PreparedMove move{.kind = step.kind};
+    PreparedCall call;
+    add_waits(step, call);
+    call.op_index = index(moved.kind == MoveKind::read_packed
+                              ? moved.reader
+                              : *graph_.storage(moved.value.storage).creator);
+    call.recompute = step.kind == StepKind::recompute;
+    const InstanceId source = schedule_.reads(graph_, step)[0];
+    switch (step.kind) {
+      case StepKind::offload:
+        move.from = address_of(source);
+        move.transferred = source;
+        move.channel_offset = placement_.instance_offset[index(created)];
+        offloaded_[index(source)] = true;
+        break;
+      case StepKind::prefetch:
+        move.to = address_of(created);
+        move.transferred = created;
+        move.channel_offset = placement_.instance_offset[index(source)];
+        prefetched_[index(created)] = true;
+        break;
+      case StepKind::pack:
+      case StepKind::unpack:
+        move.from = address_of(source);
+        move.to = address_of(created);
+        set_format(moved.value.storage, move);
+        break;
+      default: add_reader(step, moved, move, call);
+    }
+    move.bytes = rounded(graph_.storage(moved.value.storage).bytes);
+    move.created_bytes = step.kind == StepKind::offload ? 0 : bytes_of(created) - shared_bytes(created);
+    call.move = move;
+    made_.calls.push_back(std::move(call));
+  }
+
+  void set_format(StorageId storage, PreparedMove& move) const {
+    move.packed_form = packed_form_of(storage);
+    move.format = &recording_.packed_values[move.packed_form].format;
+  }
+
+  void add_reader(const ScheduleStep& step, const Move& moved, PreparedMove& move, PreparedCall& call) {
+    set_format(moved.value.storage, move);
+    const PackedForm& form = graph_.packed_forms[move.packed_form];
+    const auto reader = std::ranges::find(form.readers, moved.reader) - form.readers.begin();
+    move.reader = &recording_.packed_values[move.packed_form].readers[static_cast<size_t>(reader)];
+    const TapeOp& tape = recording_.tape[index(moved.reader)];
+    for (const TensorArgument& argument : tape.tensors) {
+      if (argument.place == move.reader->other) {
+        move.other = address_of(instance_used(step, argument.view.storage));
+      } else if (argument.place == move.reader->packed) {
+        move.from = address_of(instance_used(step, moved.op.reads[packed_read(moved)].storage));
+      }
+    }
+    move.to = address_of(schedule_.creates(graph_, step)[0]);
+    add_results(step, tape, call);
+  }
+
+  size_t packed_read(const Move& moved) const {
+    const auto found = std::ranges::find_if(
+        moved.op.reads, [&](const Value& value) { return graph_.is_form(value.storage); });
+    return static_cast<size_t>(found - moved.op.reads.begin());
+  }
+
+  int64_t rounded(int64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+
+  // What a result takes over of the input whose place it takes.
+  int64_t shared_bytes(InstanceId result) const {
+    const InstanceId source = schedule_.instances[index(result)].in_place_of;
+    return source == kNoInstance ? 0 : bytes_of(source);
   }
 
   void add_call(size_t step_index) {
     const ScheduleStep& step = schedule_.steps[step_index];
     const TapeOp& tape = recording_.tape[index(step.op)];
     PreparedCall call;
+    add_waits(step, call);
     call.op = &tape.op;
     call.keys = keys_below_intercept(tape.keys);
     call.op_index = index(step.op);
@@ -112,10 +220,8 @@ class Preparation {
     const auto creates = schedule_.creates(graph_, step);
     REMAT_ASSERT(tape.results.size() == creates.size());
     for (size_t i = 0; i < creates.size(); ++i) {
-      const InstanceId source = schedule_.instances[index(creates[i])].in_place_of;
-      const int64_t taken_over = source == kNoInstance ? 0 : bytes_of(source);
       const int64_t bytes = bytes_of(creates[i]);
-      call.results.push_back({tape.results[i], address_of(creates[i]), bytes, bytes - taken_over});
+      call.results.push_back({tape.results[i], address_of(creates[i]), bytes, bytes - shared_bytes(creates[i])});
     }
   }
 
@@ -166,7 +272,9 @@ class Preparation {
         made(updates[i], graph_.op(step.op).updates[i].version + 1);
       }
       for (const InstanceId each : schedule_.creates(graph_, step)) {
-        made(each, 0);
+        if (!graph_.is_form(schedule_.instances[index(each)].storage)) {
+          made(each, graph_.created_version(step.op));
+        }
       }
     }
     for (const StorageId output : graph_.outputs) {
@@ -226,8 +334,11 @@ class Preparation {
   const Schedule& schedule_;
   const Placement& placement_;
   const Arena& arena_;
+  const int64_t alignment_;
   std::vector<c10::Storage> instances_;  // by instance; made when first asked for
   std::vector<int> state_of_op_;
+  std::vector<bool> prefetched_;  // by instance: begun, and nobody has waited for it yet
+  std::vector<bool> offloaded_;   // by instance
   PreparedStep made_;
 };
 

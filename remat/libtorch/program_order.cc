@@ -13,11 +13,11 @@ constexpr int64_t kNextToNothingBytes = 64 * 1024;
 // For every op the ops that must run before it: those that make or change what it uses, those that
 // use what it changes, and the one before it among random ops, once ops and ops with effects.
 std::vector<std::vector<size_t>> predecessors(const Trace& trace) {
-  struct Use {
+  struct Touches {
     int64_t writer = -1;
     std::vector<size_t> readers = {};  // since it was written
   };
-  std::vector<Use> uses(trace.storages.size());
+  std::vector<Touches> uses(trace.storages.size());
   std::vector<std::vector<size_t>> before(trace.ops.size());
   int64_t random = -1, once = -1, effect = -1;
   for (size_t i = 0; i < trace.ops.size(); ++i) {
@@ -41,7 +41,7 @@ std::vector<std::vector<size_t>> predecessors(const Trace& trace) {
       uses[index(number)].readers.push_back(i);
     }
     const auto write = [&](StorageNumber number) {
-      Use& use = uses[index(number)];
+      Touches& use = uses[index(number)];
       after(use.writer);
       for (const size_t reader : use.readers) {
         after(static_cast<int64_t>(reader));

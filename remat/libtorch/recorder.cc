@@ -296,7 +296,7 @@ void Recorder::save_before_write(StorageNumber number) {
   }
   const SeenStorage& storage = trace[number];
   const InterceptPause pause;
-  const ListenGuard deaf(nullptr);
+  const ListenGuard not_counted(pool());
   const at::AutoDispatchBelowADInplaceOrView below;
   before = at::empty({storage.bytes}, at::TensorOptions(at::kByte));
   std::memcpy(before.mutable_data_ptr(),
@@ -426,6 +426,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const size_t argument_count = op.schema().arguments().size();
   const Values arguments = top(stack, argument_count);
   refuse(options_.verb, options_.follows, op, arguments, seen.scope);
+  use_in_pool(arguments);
   take_arguments(seen, arguments);
   seen.random = traits.random;
   seen.once = traits.foreign;
@@ -446,10 +447,12 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   check_generators();
   requests_.clear();
   watch_for_host(kept, false);
+  const int64_t pool_before_ns = pool_ns();
   const int64_t start_ns = cpu_device().now_ns();
   run_op(op, keys, stack);
+  seen.time_ns = cpu_device().now_ns() - start_ns - (pool_ns() - pool_before_ns);
+  check_pool();
   note_generators(seen.random);
-  seen.time_ns = cpu_device().now_ns() - start_ns;
   written.check_in_place(options_.verb, op, seen.scope);
   for (const auto& [tensor, before] : unchanged) {
     const StorageNumber number = number_of_.at(tensor.storage().unsafeGetStorageImpl());
@@ -488,6 +491,9 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   trace.ops.push_back(std::move(seen));
   watch_for_host(kept, true);
   watch_for_host(results, true);
+  if (options_.progress) {
+    options_.progress();
+  }
 }
 
 void Recorder::allocated(void* address, size_t bytes) {
@@ -519,6 +525,7 @@ void Recorder::finish() {
       host_accessed(number);
     }
   }
+  check_pool();
   trace.eager_peak_bytes = peak_bytes_;
   stop_watching();
   for (size_t i = 0; i < trace.storages.size(); ++i) {
@@ -545,43 +552,6 @@ void Recorder::drop_new_gradients() {
     if (number && !trace[*number].external) {
       gradient.reset();
     }
-  }
-}
-
-void Recorder::put_back() {
-  if (!is_back_) {
-    swap_contents();
-    is_back_ = true;
-  }
-}
-
-void Recorder::put_forward() {
-  if (is_back_) {
-    swap_contents();
-    is_back_ = false;
-  }
-}
-
-void Recorder::swap_contents() {
-  for (size_t i = 0; i < trace.storages.size(); ++i) {
-    if (before_[i].defined()) {
-      auto* current = static_cast<char*>(held[i].mutable_data()) + trace.storages[i].base_bytes;
-      auto* other = static_cast<char*>(before_[i].mutable_data_ptr());
-      std::swap_ranges(current, current + trace.storages[i].bytes, other);
-    }
-  }
-  for (auto& [generator, state] : generators_) {
-    const std::lock_guard lock(generator.mutex());
-    const GeneratorState current = GeneratorState::of(generator);
-    state.restore(generator);
-    state = current;
-  }
-}
-
-void Recorder::put_back_unless_kept() {
-  stop_watching();
-  if (!kept_) {
-    put_back();
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -13,6 +15,7 @@
 #include "remat/libtorch/op_values.h"
 #include "remat/libtorch/rng.h"
 #include "remat/libtorch/scratch.h"
+#include "remat/libtorch/spill_pool.h"
 #include "remat/libtorch/trace.h"
 
 namespace remat::detail {
@@ -25,6 +28,9 @@ struct RecorderOptions {
   bool check_mutation = false;  // see CaptureOptions
   bool check_reuse = false;
   const Host* host = nullptr;  // names layers, lines and tensors, if there is one
+  // Where the values of the run lie; without one, where LibTorch's allocator puts them.
+  std::shared_ptr<SpillPool> pool = {};
+  std::function<void()> progress = {};  // after every op
 };
 
 // Sees one plain run of a training step, op by op and request by request, and keeps what is needed
@@ -89,6 +95,19 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   // Throws if a tensor that an op of the step made is still held by somebody.
   void check_nothing_left() const;
 
+  // What outlives the recording moves from the pool to memory of its own.
+  void settle();
+  // Whether values could not be moved to a file, or were lost there: the run is undone.
+  bool spill_failed() const;
+  // Throws what the pool threw, whoever caught it.
+  void check_pool() const;
+  // What an external held before the run is lost: it is not put back.
+  void lose(StorageNumber number);
+  const std::vector<std::string>& lost() const { return lost_; }
+  SpillPool* pool() const { return options_.pool.get(); }
+  // After put_back(): the first external that does not hold what the run left in it.
+  std::optional<StorageNumber> first_change() const;
+
   Trace trace;
   // By op of the trace: digests of the storages it created, then of those it updated.
   std::vector<std::vector<uint64_t>> digests;
@@ -101,7 +120,7 @@ class Recorder final : public OpInterceptor, public AllocationListener {
  private:
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack,
               const SeenOp* known);
-  void* answer(size_t) override { return nullptr; }
+  void* answer(size_t bytes) override;
   void allocated(void* address, size_t bytes) override;
   void freed(void* address) override;
 
@@ -128,6 +147,8 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   uint64_t digest_of(StorageNumber number) const;
   void put_back_unless_kept();
   void swap_contents();
+  void use_in_pool(Values arguments) const;
+  int64_t pool_ns() const;
 
   RecorderOptions options_;
   const Trace* known_ = nullptr;
@@ -137,6 +158,7 @@ class Recorder final : public OpInterceptor, public AllocationListener {
   bool is_back_ = false;
   bool repeatable_ = true;
   bool uses_more_than_batch_ = false;
+  std::vector<std::string> lost_;  // names of externals
   std::unordered_map<const c10::StorageImpl*, StorageNumber> number_of_;
   std::unordered_map<uint64_t, CallSite> site_of_node_;  // by autograd's sequence number
   std::set<std::string> names_;  // of externals that the host named

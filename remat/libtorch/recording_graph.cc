@@ -7,9 +7,13 @@
 #include <string>
 
 #include "remat/core/error.h"
+#include "remat/core/graph_builder.h"
+#include "remat/libtorch/loss_parts.h"
 #include "remat/libtorch/op_traits.h"
 #include "remat/libtorch/program_order.h"
 #include "remat/libtorch/reuse.h"
+#include "remat/libtorch/row_parts.h"
+#include "remat/libtorch/value_checks.h"
 
 namespace remat::detail {
 namespace {
@@ -25,15 +29,20 @@ std::string short_name(const c10::FunctionSchema& schema) {
 
 class Builder {
  public:
-  explicit Builder(const Trace& trace)
-      : trace_(trace), order_(graph_order(trace)), names_(trace.storages.size()) {
-    made_.op_of.resize(trace.ops.size());
-    made_.id_of.resize(trace.storages.size());
-    made_.access_of.resize(trace.storages.size());
+  Builder(const PartedTrace& parted, size_t ops)
+      : trace_(parted.trace),
+        parts_(parted.parts),
+        order_(graph_order(trace_)),
+        may_fail_(ops_that_may_fail(trace_)),
+        names_(trace_.storages.size()) {
+    made_.ops_of.resize(ops);
+    made_.id_of.resize(trace_.storages.size());
+    made_.access_of.resize(trace_.storages.size());
   }
 
   TraceGraph build(const std::vector<StorageNumber>& outputs) {
     choose_backups();
+    choose_roles();
     add_externals();
     for (const size_t op : order_) {
       add_op(op);
@@ -57,7 +66,7 @@ class Builder {
     size_t last_risk = 0;
     for (size_t i = 0; i < order_.size(); ++i) {
       const SeenOp& op = trace_.ops[order_[i]];
-      const bool risk = op.guards() || op.once || traits_of(op.op).may_fail_on_values;
+      const bool risk = op.guards() || op.once || may_fail_[order_[i]];
       last_risk = risk ? i : last_risk;
     }
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -81,6 +90,24 @@ class Builder {
     });
   }
 
+  // What only the update changes is state of the optimizer, wherever it was met first.
+  void choose_roles() {
+    std::vector<bool> in_update(trace_.storages.size()), elsewhere(trace_.storages.size());
+    for (const size_t op : order_) {
+      auto& changed = trace_.ops[op].phase == Phase::optimizer ? in_update : elsewhere;
+      for (const auto* numbers : {&trace_.ops[op].updates, &trace_.ops[op].effects}) {
+        for (const StorageNumber number : *numbers) {
+          changed[index(number)] = true;
+        }
+      }
+    }
+    for (size_t i = 0; i < trace_.storages.size(); ++i) {
+      const Role role = trace_.storages[i].role;
+      const bool state = role == Role::buffer && in_update[i] && !elsewhere[i];
+      roles_.push_back(state ? Role::optimizer_state : role);
+    }
+  }
+
   void add_external(std::string name, int64_t bytes, Role role, ExternalSource source) {
     graph_.external(std::move(name), bytes, role);
     made_.recording.externals.push_back(std::move(source));
@@ -96,7 +123,7 @@ class Builder {
         made_.id_of[i] = static_cast<StorageId>(next_id_);
         ExternalSource source = *storage.external;
         source.backed_up = backed_up_[i];
-        add_external(storage.name, storage.bytes, storage.role, std::move(source));
+        add_external(storage.name, storage.bytes, roles_[i], std::move(source));
         backup_bytes += backed_up_[i] ? storage.bytes : 0;
       }
     }
@@ -128,7 +155,8 @@ class Builder {
   void add_op(size_t trace_index) {
     const SeenOp& op = trace_.ops[trace_index];
     const auto id = static_cast<OpId>(made_.recording.tape.size());
-    made_.op_of[trace_index] = id;
+    made_.ops_of[parts_[trace_index].op].push_back(id);
+    made_.part_of.push_back(parts_[trace_index]);
     OpSpec spec{.name = concat(short_name(op.op.schema()), ".", made_.recording.tape.size()),
                 .phase = op.phase,
                 .kind = op.op.schema().name(),
@@ -149,13 +177,13 @@ class Builder {
     for (const auto& [result, source] : reuse_pairs(op, trace_)) {
       spec.reuse.push_back({names_[index(result)], names_[index(source)]});
     }
-    add_order(op, id, spec);
+    add_order(op, id, may_fail_[trace_index], spec);
     graph_.op(std::move(spec));
     add_tape(op);
   }
 
   // What must come before what, beyond the values that ops hand to each other.
-  void add_order(const SeenOp& op, OpId id, OpSpec& spec) {
+  void add_order(const SeenOp& op, OpId id, bool may_fail, OpSpec& spec) {
     if (guards_seen_ > 0) {
       spec.reads.push_back(concat("guard", guards_seen_ - 1));
     }
@@ -168,7 +196,7 @@ class Builder {
     // An update cannot be taken back: it waits for what may still fail on the values it finds.
     if (has_update_ && updates_unprotected(op)) {
       spec.reads.push_back(kChecked);
-    } else if (has_update_ && traits_of(op.op).may_fail_on_values) {
+    } else if (has_update_ && may_fail) {
       spec.effects.push_back(kChecked);
     }
   }
@@ -189,11 +217,14 @@ class Builder {
   static constexpr const char* kChecked = "checked.0";  // ends in a number, as no name of the host does
 
   const Trace& trace_;
+  const std::vector<OpPart>& parts_;  // by op of the trace
   const std::vector<size_t> order_;
+  const std::vector<bool> may_fail_;  // by op of the trace
   GraphBuilder graph_;
   TraceGraph made_;
   std::vector<std::string> names_;  // by storage of the trace
   std::vector<bool> backed_up_;
+  std::vector<Role> roles_;  // by storage of the trace
   int32_t next_id_ = 0;
   int guard_count_ = 0;
   int guards_seen_ = 0;
@@ -209,8 +240,30 @@ TensorView TraceGraph::renumbered(const SeenView& view) const {
   return result;
 }
 
-TraceGraph to_graph(const Trace& trace, const std::vector<StorageNumber>& outputs) {
-  return Builder(trace).build(outputs);
+std::vector<std::vector<uint64_t>> TraceGraph::by_part(
+    const std::vector<std::vector<uint64_t>>& digests) const {
+  std::vector<std::vector<uint64_t>> result;
+  for (const OpPart& part : part_of) {
+    const std::vector<uint64_t>& whole = digests[part.op];
+    const auto element = static_cast<size_t>(part.element);
+    if (part.is_tile) {
+      result.emplace_back();
+    } else if (part.element < 0) {
+      result.push_back(whole);
+    } else {
+      result.push_back(element < whole.size() ? std::vector{whole[element]} : std::vector<uint64_t>());
+    }
+  }
+  return result;
+}
+
+TraceGraph to_graph(const Trace& trace, const std::vector<StorageNumber>& outputs, bool tiles) {
+  PartedTrace parted = take_apart(trace);
+  if (tiles) {
+    take_loss_apart(parted);
+    take_rows_apart(parted);
+  }
+  return Builder(parted, trace.ops.size()).build(outputs);
 }
 
 }  // namespace remat::detail

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "remat/core/error.h"
-#include "remat/libtorch/capture.h"
+#include "remat/libtorch/capturing.h"
 #include "remat/libtorch/saved_hooks.h"
 
 namespace remat::detail {

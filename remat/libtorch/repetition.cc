@@ -52,6 +52,13 @@ Batch repeat(Variant& variant, const Repetition& repetition, const Batch& batch,
   }
   try {
     runner.run_rest();
+  } catch (const MoveFailed& failed) {
+    const bool undone = runner.can_undo();
+    runner.undo();
+    if (!undone) {
+      throw_half_done(failed);
+    }
+    throw;
   } catch (...) {
     runner.undo();
     throw;

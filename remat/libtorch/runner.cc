@@ -12,13 +12,16 @@
 
 #include "remat/core/error.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/device.h"
 #include "remat/libtorch/intercept.h"
+#include "remat/libtorch/packed_values.h"
 #include "remat/libtorch/trace.h"
 
 namespace remat::detail {
 namespace {
 
 constexpr int64_t kShortNs = 50'000;  // an op whose time the machine's noise can double
+constexpr Channel::Ticket kNoTicket = -1;
 
 GeneratorState locked_state(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
@@ -35,9 +38,28 @@ Runner::Runner(const Recording& recording, const Schedule& schedule, const Place
                        "; the placement needs ", format_bytes(placement.arena_bytes)));
   }
   step_ = prepare(recording, schedule, placement, *arena_);
+  tickets_.resize(step_.instance_count, kNoTicket);
+  if (step_.channel_bytes > 0) {
+    if (options_.channel == nullptr) {
+      throw Error("[execute] the schedule offloads values; expected a channel in the options");
+    }
+    try {
+      options_.channel->reserve(step_.channel_bytes);
+    } catch (const Error& error) {
+      throw MoveFailed(error.what(), std::nullopt);
+    }
+  }
   calls_of_.resize(recording.graph.ops.size());
   for (size_t i = 0; i < step_.calls.size(); ++i) {
-    calls_of_[step_.calls[i].op_index].push_back(i);
+    const PreparedCall& call = step_.calls[i];
+    if (!call.move || call.move->reader != nullptr) {
+      calls_of_[call.op_index].push_back(i);
+    }
+  }
+  for (const PreparedCall& call : step_.calls) {
+    if (call.move && call.move->reader != nullptr) {
+      readers_.push_back(&call);
+    }
   }
   for (const InstanceId output : step_.outputs) {
     output_offsets_.push_back(placement.instance_offset[index(output)]);
@@ -61,7 +83,17 @@ Runner::Runner(const Recording& recording, const Schedule& schedule, const Place
   }
 }
 
+// No transfer may touch memory that others use from now on.
+Runner::~Runner() {
+  if (options_.channel != nullptr) {
+    options_.channel->drain();
+  }
+}
+
 bool Runner::lasts(const PreparedCall& call) const {
+  if (call.move) {
+    return false;
+  }
   const Op& op = recording_.graph.ops[call.op_index];
   const auto is_lasting = [&](const Value& written) {
     const Storage& storage = recording_.graph.storage(written.storage);
@@ -76,6 +108,8 @@ OpId Runner::next_op() const {
 }
 
 void Runner::start() {
+  measured_bytes_.assign(step_.calls.size(), 0);
+  supply_.watch(nullptr);
   supply_.start_step(recording_.graph.external_bytes());
   next_call_ = 0;
   waiting_ = nullptr;
@@ -99,8 +133,63 @@ void Runner::bind(StorageId external, void* address) {
 }
 
 void Runner::set_argument(OpId op, size_t position, const c10::IValue& value) {
-  for (const size_t call : calls_of_[index(op)]) {
-    step_.calls[call].arguments[position] = value;
+  for (const size_t each : calls_of_[index(op)]) {
+    PreparedCall& call = step_.calls[each];
+    if (!call.move) {
+      call.arguments[position] = value;
+    }
+  }
+}
+
+// The recording holds the numbers of this step.
+void Runner::check_readers() const {
+  for (const PreparedCall* each : readers_) {
+    if (!compares_as_packed(recording_.tape[each->op_index], *each->move->reader, *each->move->format)) {
+      throw MoveFailed(concat("[step] ", recording_.graph.ops[each->op_index].name,
+                              " compares with another number than when the step was recorded"),
+                       each->move->packed_form);
+    }
+  }
+}
+
+void Runner::wait(std::span<const InstanceId> instances) {
+  for (const InstanceId each : instances) {
+    Channel::Ticket& ticket = tickets_[index(each)];
+    if (ticket == kNoTicket) {
+      continue;
+    }
+    const int64_t start_ns = cpu_device().now_ns();
+    try {
+      options_.channel->wait(std::exchange(ticket, kNoTicket));
+    } catch (const Error& error) {
+      throw MoveFailed(error.what(), std::nullopt);
+    }
+    supply_.counts.waited_ns += cpu_device().now_ns() - start_ns;
+  }
+}
+
+void Runner::call_move(const PreparedMove& move) {
+  supply_.add(move.created_bytes);
+  switch (move.kind) {
+    case StepKind::pack:
+      if (!pack(*move.format, move.from, move.to)) {
+        const PackedForm& form = recording_.graph.packed_forms[move.packed_form];
+        throw MoveFailed(concat("[step] ", recording_.graph.storage(form.storage).name,
+                                " does not have the values by which it is packed (", form.rule, ")"),
+                         move.packed_form);
+      }
+      return;
+    case StepKind::unpack: return unpack(*move.format, move.from, move.to);
+    case StepKind::offload:
+      tickets_[index(move.transferred)] =
+          options_.channel->write(move.channel_offset, move.from, move.bytes);
+      supply_.counts.offloaded_bytes += move.bytes;
+      return;
+    case StepKind::prefetch:
+      tickets_[index(move.transferred)] =
+          options_.channel->read(move.channel_offset, move.to, move.bytes);
+      return;
+    default: return run_packed_reader(*move.reader, *move.format, move.from, move.other, move.to);
   }
 }
 
@@ -115,6 +204,10 @@ void Runner::back_up() {
 }
 
 void Runner::undo() {
+  if (options_.channel != nullptr) {
+    options_.channel->drain();
+  }
+  tickets_.assign(tickets_.size(), kNoTicket);
   supply_.end();
   stack_.clear();
   read_.clear();
@@ -244,7 +337,8 @@ void Runner::compare(const PreparedCall& call) {
   }
 }
 
-void Runner::run_calls(size_t end, const Timing* timing) {
+void Runner::run_calls(size_t end) {
+  check_readers();
   if (waiting_ != nullptr) {
     free_after(*std::exchange(waiting_, nullptr));
   }
@@ -260,8 +354,18 @@ void Runner::run_calls(size_t end, const Timing* timing) {
       options_.poll();
     }
     c10::GradMode::set_enabled(call.grad_mode);
-    if (timing != nullptr) {
-      call_timed(call, *timing);
+    supply_.watch(&measured_bytes_[next_call_]);
+    wait(call.waits_for);
+    if (call.move) {
+      call_move(*call.move);
+      if (options_.after_op) {
+        options_.after_op();
+      }
+      free_after(call);
+      continue;
+    }
+    if (timing_ != nullptr) {
+      call_timed(call, *timing_);
     } else {
       call_once(call);
     }
@@ -279,6 +383,9 @@ void Runner::run_calls(size_t end, const Timing* timing) {
     if (expected_ != nullptr && !first_difference_ && !call.recompute) {
       compare(call);
     }
+    if (options_.after_op) {
+      options_.after_op();
+    }
     stack_.clear();
     if (!call.reads_on_host || next_call_ + 1 < end) {
       free_after(call);
@@ -289,6 +396,7 @@ void Runner::run_calls(size_t end, const Timing* timing) {
 }
 
 void Runner::free_after(const PreparedCall& call) {
+  wait(call.frees_wait_for);
   supply_.add(-call.freed_bytes);
   if (options_.poison) {
     for (const auto& [address, bytes] : call.freed) {
@@ -299,13 +407,13 @@ void Runner::free_after(const PreparedCall& call) {
 
 std::optional<Values> Runner::run_until(OpId op) {
   read_.clear();
-  run_calls(calls_of_[index(op)].front() + 1, nullptr);
+  run_calls(calls_of_[index(op)].front() + 1);
   return shape_changed_ ? std::nullopt : std::optional(Values(read_));
 }
 
-void Runner::run_rest(const Timing* timing) {
+void Runner::run_rest() {
   read_.clear();
-  run_calls(step_.calls.size(), timing);
+  run_calls(step_.calls.size());
   if (shape_changed_) {
     throw Error(concat("[step] ", step_.calls[next_call_].op->schema().name(),
                        " returned another number of bytes than when the step was recorded; "

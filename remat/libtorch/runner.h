@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "remat/libtorch/arena.h"
+#include "remat/libtorch/channel.h"
 #include "remat/libtorch/execute.h"
 #include "remat/libtorch/op_values.h"
 #include "remat/libtorch/prepared_step.h"
@@ -28,9 +30,13 @@ struct Timing {
 // An external must be bound and an argument set before an op that uses it runs.
 class Runner {
  public:
-  // The recording must outlive it. Throws Error if the arena is smaller than the placement.
+  // The recording must outlive it. Throws Error if the arena is smaller than the placement, and MoveFailed
+  // if the channel has not the room that the placement needs.
   Runner(const Recording& recording, const Schedule& schedule, const Placement& placement,
          std::shared_ptr<Arena> arena, const ExecuteOptions& options);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
 
   void start();
   void bind(StorageId external, void* address);
@@ -43,7 +49,10 @@ class Runner {
   std::optional<Values> run_until(OpId op);
   // The results of the op that run_until ran, of whatever size.
   Values last_read() const { return read_; }
-  void run_rest(const Timing* timing = nullptr);
+  void run_rest();
+
+  // Takes the time of every op from now on; null: of none. It must outlive the runs.
+  void time_with(const Timing* timing) { timing_ = timing; }
 
   // Called when the op has run that gives the host the bytes of a storage, before they are freed.
   void on_access(std::function<void(OpId)> deliver) { deliver_ = std::move(deliver); }
@@ -59,6 +68,8 @@ class Runner {
   OpId next_op() const;
   // Whether anything ran since the start.
   bool started() const { return next_call_ > 0; }
+  // Whether undo() can still put everything back.
+  bool can_undo() const { return next_call_ <= first_lasting_call_; }
 
   // Where an output's bytes are after the step, as an offset of the arena.
   int64_t output_offset(size_t output) const { return output_offsets_[output]; }
@@ -67,14 +78,20 @@ class Runner {
 
   const StepCounts& counts() const { return supply_.counts; }
   StepCounts& counts() { return supply_.counts; }
+  // What the allocator counted while each step of the schedule ran that is no free, in their order; 0 for
+  // those that have not run since the start.
+  const std::vector<int64_t>& measured_bytes() const { return measured_bytes_; }
   Arena& arena() { return *arena_; }
 
  private:
-  void run_calls(size_t end, const Timing* timing);
+  void run_calls(size_t end);
   void back_up();
   bool lasts(const PreparedCall& call) const;
   void call_timed(const PreparedCall& call, const Timing& timing);
   void call_once(const PreparedCall& call);
+  void call_move(const PreparedMove& move);
+  void check_readers() const;
+  void wait(std::span<const InstanceId> instances);
   void invoke(const PreparedCall& call);
   void invoke_random(const PreparedCall& call);
   bool check_results(const PreparedCall& call);
@@ -88,6 +105,8 @@ class Runner {
   PreparedStep step_;
   std::vector<std::vector<size_t>> calls_of_;  // by op; the first is its run
   std::vector<int64_t> output_offsets_;        // by output of the graph
+  std::vector<Channel::Ticket> tickets_;       // by instance: of its transfer, or kNoTicket
+  std::vector<const PreparedCall*> readers_;   // of packed bytes
   size_t next_call_ = 0;
   size_t first_lasting_call_ = 0;  // that writes what undo() does not put back
   const PreparedCall* waiting_ = nullptr;  // whose results the host may still read
@@ -107,6 +126,8 @@ class Runner {
   torch::jit::Stack stack_;
   torch::jit::Stack read_;  // results of the op that run_until ran
   Supply supply_;
+  const Timing* timing_ = nullptr;
+  std::vector<int64_t> measured_bytes_;  // by call
   const std::vector<std::vector<uint64_t>>* expected_ = nullptr;
   std::optional<OpId> first_difference_;
   std::function<void(OpId)> deliver_;

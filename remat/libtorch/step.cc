@@ -7,8 +7,11 @@
 #include <set>
 
 #include "remat/core/error.h"
-#include "remat/libtorch/capture.h"
+#include "remat/libtorch/capturing.h"
 #include "remat/libtorch/device.h"
+#include "remat/libtorch/channel_model.h"
+#include "remat/libtorch/file_channel.h"
+#include "remat/libtorch/saved_plan.h"
 #include "remat/libtorch/step_implementation.h"
 
 namespace remat {
@@ -84,6 +87,14 @@ bool prepared_something(const Recorder& recorder, const Batch& results) {
   return false;
 }
 
+StepOptions without_update(StepOptions options) {
+  if (options.update) {
+    throw Error("[step] the option update is for TrainingStep; expected a Step's function to do the "
+                "update itself");
+  }
+  return options;
+}
+
 }  // namespace
 
 Step::Implementation::Implementation(StepFunction function, std::vector<detail::KnownTensor> known,
@@ -97,6 +108,12 @@ Step::Implementation::Implementation(StepFunction function, std::vector<detail::
   if (options_.max_variants < 1) {
     throw Error(concat("[step] max_variants is ", options_.max_variants, "; expected 1 or more"));
   }
+  if (!options_.offload_folder.empty()) {
+    options_.execute.channel = detail::open_file_channel({.folder = options_.offload_folder});
+  }
+  if (options_.execute.channel != nullptr) {
+    channel_text_ = options_.execute.channel->description();
+  }
 }
 
 void Step::Implementation::say(const std::string& what) const {
@@ -105,14 +122,42 @@ void Step::Implementation::say(const std::string& what) const {
   }
 }
 
+// Measured when the first plan is made.
+std::optional<ChannelModel> Step::Implementation::channel_model() {
+  constexpr int64_t kScratchBytes = 32 * MiB;
+  if (options_.execute.channel == nullptr || channel_model_) {
+    return channel_model_;
+  }
+  try {
+    channel_model_ = detail::model_of(*options_.execute.channel, kScratchBytes);
+  } catch (const Error& error) {
+    say(concat("nothing is offloaded: ", error.what()));
+    lose_channel();
+  }
+  return channel_model_;
+}
+
+void Step::Implementation::lose_channel() {
+  options_.execute.channel.reset();
+  channel_model_.reset();
+  channel_text_.clear();
+}
+
+void Step::Implementation::do_without(Variant& variant, const MoveFailed& failed) {
+  if (failed.packed_form) {
+    variant.do_without(failed);
+  } else {
+    for (const auto& each : variants_) {
+      each->do_without(failed);
+    }
+    lose_channel();
+  }
+  say(detail::notice_of(failed));
+}
+
 // All variants run in one arena. A larger one replaces it before a second could exist; a variant
 // that needs less gives the rest back while it runs, since it needs more outside.
-int64_t Step::Implementation::use_arena(Variant& variant) {
-  const int64_t bytes = variant.placement().arena_bytes;
-  int64_t moved_bytes = 0;
-  if (arena_ != nullptr) {
-    moved_bytes = arena_->reclaim();
-  }
+std::shared_ptr<detail::Arena> Step::Implementation::arena_of(int64_t bytes) {
   if (arena_ == nullptr || arena_->bytes() < bytes) {
     for (const auto& each : variants_) {
       each->runner.reset();
@@ -121,15 +166,30 @@ int64_t Step::Implementation::use_arena(Variant& variant) {
     arena_ = make_arena(bytes);
   }
   arena_->use_only(bytes);
+  return arena_;
+}
+
+int64_t Step::Implementation::use_arena(Variant& variant) {
+  if (budget_bytes_) {
+    plan_for(variant, *budget_bytes_);
+  } else if (variant.planned.schedule.steps.empty()) {  // it did without something that failed
+    plan_for(variant, variant.report.budget_bytes);
+  }
+  const int64_t moved_bytes = arena_ != nullptr ? arena_->reclaim() : 0;
+  arena_of(variant.placement().arena_bytes);
   if (variant.runner == nullptr) {
-    variant.runner = std::make_unique<detail::Runner>(variant.recording(), variant.schedule,
+    variant.runner = std::make_unique<detail::Runner>(variant.recording(), variant.schedule(),
                                                       variant.placement(), arena_, options_.execute);
+    variant.runner->time_with(variant.improvement ? &variant.improvement->timing : nullptr);
   }
   return moved_bytes;
 }
 
 Batch Step::Implementation::run(const Batch& batch) {
   adopted_ = false;
+  if (options_.watch_memory && !detail::capturing()) {
+    adapt_to_memory();
+  }
   Batch results = run_once(batch);
   if (adopted_) {
     detail::cpu_device().trim();  // what the recording held has only been freed now
@@ -144,6 +204,7 @@ Batch Step::Implementation::run_once(const Batch& batch) {
   }
   ++calls_;
   failed_op_.clear();
+  undone_ = false;
   if (!detail::sees_all_requests() && !said_foreign_) {
     say("another CPU allocator was installed over remat's: what it does not pass on is not counted, "
         "and the budget may be exceeded; install it before the first step");
@@ -155,13 +216,27 @@ Batch Step::Implementation::run_once(const Batch& batch) {
     return function_(batch);
   }
   if (repetition_) {
-    Batch results = detail::repeat(*last_, *repetition_, batch,
-                                   [this](Variant& variant) { return use_arena(variant); });
-    followed(*last_);
-    return results;
+    for (;;) {
+      try {
+        Batch results = detail::repeat(*last_, *repetition_, batch,
+                                       [this](Variant& variant) { return use_arena(variant); });
+        followed(*last_);
+        return results;
+      } catch (const MoveFailed& failed) {
+        do_without(*last_, failed);
+      }
+    }
   }
-  const detail::StepContext context{options_, known_, variants_, slices_,
-                                    [this](Variant& variant) { return use_arena(variant); }};
+  for (const auto& each : variants_) {
+    take_better_plan(*each);
+  }
+  const detail::StepContext context{
+      options_, known_, variants_, slices_, [this](Variant& variant) { return use_arena(variant); },
+      [this](Variant& variant, const MoveFailed& failed) { do_without(variant, failed); },
+      [this] { return make_pool(); },
+      last_ != nullptr        ? static_cast<int64_t>(last_->trace.ops.size())
+      : !seen_once_.empty() ? static_cast<int64_t>(seen_once_.back().ops.size())
+                            : 0};
   StepRun run(context, batch);
   Batch results;
   try {
@@ -174,10 +249,14 @@ Batch Step::Implementation::run_once(const Batch& batch) {
     run.end();
     capture_seconds_ = static_cast<double>(detail::cpu_device().now_ns() - start_ns) / 1e9;
   } catch (const Interrupted&) {
-    run.undo();
+    undo(run);
     throw;
   } catch (...) {
-    run.abandon();
+    if (run.recorder() != nullptr && run.recorder()->spill_failed()) {
+      undo(run);  // a full disk is no part of the program
+    } else {
+      run.abandon();
+    }
     failed_op_ = run.failed_op();
     throw;
   }
@@ -189,12 +268,32 @@ Batch Step::Implementation::run_once(const Batch& batch) {
   } else {
     try {
       learn(run, results);
+      run.settle();
+      run.recorder()->check_pool();  // what outlives the call is not lost
     } catch (const Interrupted&) {
-      run.undo();
+      undo(run);
+      throw;
+    } catch (...) {
+      if (run.recorder()->spill_failed()) {
+        undo(run);
+      } else {
+        run.settle();
+      }
       throw;
     }
   }
   return results;
+}
+
+// Throws if it is not possible for all that the call has written.
+void Step::Implementation::undo(StepRun& run) {
+  undone_ = true;
+  const std::vector<std::string> lost = run.undo();
+  if (!lost.empty()) {
+    throw Error(concat("[step] ", lost.size(), " tensors hold what a failed step has written to them, the first being ",
+                       lost.front(), ": what they held before was in a file that was cut short, or whose disk fails; "
+                       "expected it to stay: go on from a checkpoint"));
+  }
 }
 
 void Step::Implementation::followed(Variant& variant) {
@@ -203,6 +302,9 @@ void Step::Implementation::followed(Variant& variant) {
   variant.last_used = calls_;
   last_ = &variant;
   variant.counts = variant.runner->counts();
+  if (variant.improvement != nullptr) {
+    improve(variant);
+  }
   if (variant.counts.outside_allocations > 0) {
     say(concat(variant.counts.outside_allocations, " requests for ",
                format_bytes(variant.counts.outside_bytes),
@@ -252,12 +354,12 @@ void Step::Implementation::learn(StepRun& run, const Batch& results) {
     if (seen_once_.size() >= kRememberedCourses) {
       seen_once_.erase(seen_once_.begin());
     }
-    for (detail::SeenStorage& storage : recorder.trace.storages) {
+    seen_once_.push_back(recorder.trace);  // which undoing the call still needs
+    for (detail::SeenStorage& storage : seen_once_.back().storages) {
       if (storage.external) {
         storage.external->tensor = at::Tensor();
       }
     }
-    seen_once_.push_back(std::move(recorder.trace));
     return;
   }
   if (known != seen_once_.end()) {
@@ -269,6 +371,7 @@ void Step::Implementation::learn(StepRun& run, const Batch& results) {
 void Step::Implementation::adopt(Recorder& recorder) {
   if (arena_ != nullptr) {
     arena_->reclaim();  // now: the planned step is tried in it
+    arena_->use_only(0);
   }
   while (variants_.size() >= static_cast<size_t>(options_.max_variants)) {
     const auto oldest = std::ranges::min_element(variants_, {}, &Variant::last_used);
@@ -278,16 +381,14 @@ void Step::Implementation::adopt(Recorder& recorder) {
     variants_.erase(oldest);
   }
   std::unique_ptr<Variant> variant =
-      detail::make_variant(recorder, options_, [this](int64_t bytes) {
-        if (arena_ == nullptr || arena_->bytes() < bytes) {
-          for (const auto& each : variants_) {
-            each->runner.reset();
-          }
-          arena_.reset();
-          arena_ = make_arena(bytes);
-        }
-        return arena_;
-      });
+      detail::make_variant(recorder, options_, channel_model(), [this](int64_t bytes) { return arena_of(bytes); },
+                           variants_);
+  if (recorder.pool() != nullptr) {
+    if (arena_ != nullptr) {  // a saved plan has not been tried in it
+      arena_->use_only(0);  // what is held is about to get memory of its own
+    }
+    variant->report.spilled_bytes = recorder.pool()->counts().written_bytes;
+  }
   variant->report.capture_seconds = capture_seconds_;
   variant->last_used = calls_;
   last_ = variant.get();
@@ -308,29 +409,43 @@ StepReport Step::Implementation::report() const {
   const Variant& variant = last();
   StepReport report = variant.report;
   const Baseline baseline = keep_all_baseline(variant.graph);
-  const Simulation simulation = simulate(variant.graph, variant.schedule);
+  const Simulation simulation = simulate(variant.graph, variant.schedule());
   report.keep_all_peak_bytes = baseline.peak_bytes;
   report.keep_all_time_ns = baseline.time_ns;
   report.eager_peak_bytes = variant.trace.eager_peak_bytes;
-  report.floor_bytes = std::min(floor(variant.graph, variant.plan).bytes, variant.plan.peak_bytes);
+  report.floor_bytes = std::min(floor(variant.graph, variant.plan()).bytes, variant.plan().peak_bytes);
   report.predicted_peak_bytes = simulation.peak_bytes;
   report.counts = variant.counts;
   report.measured_peak_bytes = variant.counts.peak_bytes;
   report.arena_bytes = variant.placement().arena_bytes;
   report.external_bytes = variant.graph.external_bytes();
+  for (const Storage& storage : variant.graph.storages) {
+    if (storage.external()) {
+      report.external_bytes_by_role[static_cast<size_t>(storage.role)] += storage.bytes;
+    }
+  }
   report.peak_bytes = report.external_bytes + report.arena_bytes;
   report.time_ns = simulation.time_ns;
-  report.strategy = variant.plan.strategy;
+  report.channel = channel_text_;
+  report.channel_bytes = variant.placement().channel_bytes;
+  report.strategy = variant.plan().strategy;
   report.variants = static_cast<int>(variants_.size());
   report.planned_steps = planned_steps_;
   report.plain_steps = plain_steps_;
   report.timeline = simulation.timeline;
+  if (variant.runner != nullptr) report.measured_bytes = variant.runner->measured_bytes();
   return report;
+}
+
+PlanFile Step::Implementation::plan_file() const { return detail::plan_file_of(variants_); }
+
+void Step::Implementation::save_plan(const std::string& path) const {
+  remat::save_plan(plan_file(), path);
 }
 
 Step::Step(StepFunction function, StepOptions options)
     : implementation_(std::make_unique<Implementation>(
-          std::move(function), std::vector<detail::KnownTensor>(), std::move(options))) {}
+          std::move(function), std::vector<detail::KnownTensor>(), without_update(std::move(options)))) {}
 Step::~Step() = default;
 Step::Step(Step&&) noexcept = default;
 Step& Step::operator=(Step&&) noexcept = default;
@@ -338,8 +453,12 @@ Step& Step::operator=(Step&&) noexcept = default;
 Batch Step::operator()(const Batch& batch) { return implementation_->run(batch); }
 StepReport Step::report() const { return implementation_->report(); }
 const Graph& Step::graph() const { return implementation_->last().graph; }
-const Plan& Step::plan() const { return implementation_->last().plan; }
-const Schedule& Step::schedule() const { return implementation_->last().schedule; }
+const Plan& Step::plan() const { return implementation_->last().plan(); }
+const Schedule& Step::schedule() const { return implementation_->last().schedule(); }
+void Step::set_budget_bytes(int64_t bytes) { implementation_->set_budget_bytes(bytes); }
+void Step::save_plan(const std::string& path) const { implementation_->save_plan(path); }
+PlanFile Step::plan_file() const { return implementation_->plan_file(); }
 const std::string& Step::failed_op() const { return implementation_->failed_op(); }
+bool Step::undone() const { return implementation_->undone(); }
 
 }  // namespace remat

@@ -11,7 +11,7 @@ namespace remat::detail {
 namespace {
 
 // A tensor that the host made for this step is copied when it is first used, if it is small.
-constexpr int64_t kSmallBytes = 4096;
+constexpr int64_t kCopiedBytes = 4096;
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void StepRun::take(StorageNumber number, c10::StorageImpl* impl) {
   const bool new_and_borrowed =
       is_borrowed(impl->data_ptr()) && seen.impl.lock().get() != impl;
   if (!writes && seen.bytes > 0 &&
-      (seen.host_writes_later || seen.bytes <= kSmallBytes || new_and_borrowed)) {
+      (seen.host_writes_later || seen.bytes <= kCopiedBytes || new_and_borrowed)) {
     storage.copied = true;
     storage.bytes = copy_storage(impl->data(), base_of(number), seen.bytes);
     return;

@@ -13,8 +13,17 @@
 namespace remat::detail {
 
 void StepRun::begin_recording() {
-  recorder_ = std::make_unique<Recorder>(RecorderOptions{
-      .verb = "step", .follows = true, .host = &context_.options.host});
+  RecorderOptions options{.verb = "step", .follows = true, .host = &context_.options.host};
+  options.pool = context_.make_pool();
+  if (context_.options.progress) {
+    options.progress = [this, pool = options.pool] {
+      const auto done = static_cast<int64_t>(recorder_->trace.ops.size());
+      context_.options.progress({.ops_done = done,
+                                 .ops_total = std::max(done, context_.ops_expected),
+                                 .spilled_bytes = pool == nullptr ? 0 : pool->counts().spilled_bytes});
+    };
+  }
+  recorder_ = std::make_unique<Recorder>(std::move(options));
   recorder_->trace.threads = at::get_num_threads();
   for (const KnownTensor& each : context_.known) {
     recorder_->add_external(each.tensor, each.name, each.role,

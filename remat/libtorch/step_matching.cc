@@ -101,20 +101,27 @@ std::string StepRun::mismatch(const SeenOp& seen, const c10::OperatorHandle& op,
   return tensor_mismatch(seen, arguments);
 }
 
+// Another number for an op of the trace, in whatever parts it stands in the graph.
+void StepRun::set_number(Variant& variant, size_t trace_index, size_t argument,
+                         const c10::IValue& value) {
+  variant.trace.ops[trace_index].arguments[argument] = value;
+  for (const OpId op : variant.made.ops_of[trace_index]) {
+    const int32_t element = variant.made.part_of[index(op)].element;
+    const c10::IValue part = element < 0 ? value : part_of_argument(value, element);
+    variant.made.recording.tape[index(op)].arguments[argument] = part;
+    if (variant.runner != nullptr) {
+      variant.runner->set_argument(op, argument, part);
+    }
+  }
+}
+
 // Takes over what is new in a call that matches: numbers, and externals that are met.
 void StepRun::accept(SeenOp& seen, size_t trace_index, Values arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (traits_of(seen.op).free_number[i] && !holds_tensors(arguments[i]) &&
         !(seen.arguments[i].tagKind() == arguments[i].tagKind() &&
           seen.arguments[i] == arguments[i])) {
-      seen.arguments[i] = arguments[i];
-      const std::optional<OpId> op = variant_->made.op_of[trace_index];
-      if (op && variant_->runner != nullptr) {
-        variant_->runner->set_argument(*op, i, arguments[i]);
-      }
-      if (op) {
-        variant_->made.recording.tape[index(*op)].arguments[i] = arguments[i];
-      }
+      set_number(*variant_, trace_index, i, arguments[i]);
     }
   }
   size_t next = 0;
@@ -202,16 +209,9 @@ bool StepRun::switch_variant(const std::function<bool(Variant&)>& fits) {
     take_over_externals();
     for (size_t i = 0; i < position_; ++i) {
       const SeenOp& from = left->trace.ops[left->program[i]];
-      SeenOp& to = each->trace.ops[each->program[i]];
       for (size_t k = 0; k < from.arguments.size(); ++k) {
         if (traits_of(from.op).free_number[k]) {
-          to.arguments[k] = from.arguments[k];
-          if (const auto op = each->made.op_of[each->program[i]]) {
-            each->made.recording.tape[index(*op)].arguments[k] = from.arguments[k];
-            if (each->runner != nullptr) {
-              each->runner->set_argument(*op, k, from.arguments[k]);
-            }
-          }
+          set_number(*each, each->program[i], k, from.arguments[k]);
         }
       }
     }

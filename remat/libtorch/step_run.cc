@@ -223,7 +223,7 @@ void StepRun::answer(const SeenOp& seen, torch::jit::Stack& stack, Values read) 
 // The schedule runs as far as the value that the host waits for. False if its shape is another one
 // than was recorded, and no other variant has that.
 bool StepRun::answer_read(const SeenOp& seen, size_t trace_index, torch::jit::Stack& stack) {
-  const std::optional<Values> values = run_until(*variant_->made.op_of[trace_index]);
+  const std::optional<Values> values = run_until(variant_->made.ops_of[trace_index].front());
   const auto same = [](const SeenOp& call, Values found) {
     return std::ranges::all_of(call.results, [&](const SeenResult& result) {
       return result.argument || same_shape(tensor_at(found, result.place), result.view);
@@ -249,7 +249,7 @@ bool StepRun::answer_read(const SeenOp& seen, size_t trace_index, torch::jit::St
   const size_t there = variant_->program[position_];
   SeenOp& call = variant_->trace.ops[there];
   accept(call, there, arguments);
-  const std::optional<Values> again = run_until(*variant_->made.op_of[there]);
+  const std::optional<Values> again = run_until(variant_->made.ops_of[there].front());
   const bool answered = again && same(call, *again);
   if (answered) {
     answer(call, stack, *again);
@@ -301,14 +301,40 @@ bool StepRun::generator_moved() const {
 }
 
 std::optional<Values> StepRun::run_until(OpId op) {
-  start_runner();
-  try {
-    const std::optional<Values> values = variant_->runner->run_until(op);
-    note_generator();
-    return values;
-  } catch (...) {
-    fail();
-    throw;
+  std::optional<Values> values;
+  run_schedule([&] { values = variant_->runner->run_until(op); });
+  note_generator();
+  return values;
+}
+
+// Where a move fails, the step is undone and run again, as far as it was, under a plan that does without.
+void StepRun::run_schedule(const std::function<void()>& run) {
+  bool running = false;
+  for (;;) {
+    try {
+      running = false;
+      start_runner();
+      running = true;
+      return run();
+    } catch (const MoveFailed& failed) {
+      if (running && !variant_->runner->can_undo()) {
+        fail();
+        throw_half_done(failed);
+      }
+      if (running) {
+        variant_->runner->undo();
+      }
+      runner_started_ = false;
+      for (RunStorage& storage : storages_) {
+        storage.bound = false;
+      }
+      context_.do_without(*variant_, failed);
+    } catch (...) {
+      if (running) {
+        fail();
+      }
+      throw;
+    }
   }
 }
 
@@ -362,13 +388,7 @@ void StepRun::end() {
     recorder_->keep();
     return;
   }
-  start_runner();
-  try {
-    variant_->runner->run_rest();
-  } catch (...) {
-    fail();
-    throw;
-  }
+  run_schedule([&] { variant_->runner->run_rest(); });
   release();
   lend_outputs();
 }
@@ -433,11 +453,7 @@ Repetition StepRun::repetition(const Batch& results) const {
 // An op of the schedule threw: what it wrote is put back.
 void StepRun::fail() {
   const OpId op = variant_->runner->next_op();
-  const auto& op_of = variant_->made.op_of;
-  const auto found = std::ranges::find(op_of, std::optional(op));
-  if (found != op_of.end()) {
-    failed_op_ = call_text(variant_->trace.ops[static_cast<size_t>(found - op_of.begin())]);
-  }
+  failed_op_ = call_text(variant_->trace.ops[variant_->made.part_of[index(op)].op]);
   variant_->runner->undo();
   runner_started_ = false;
   failed_ = true;
@@ -455,10 +471,19 @@ void StepRun::abandon() noexcept {
   others_.reset();
   if (recorder_ != nullptr) {
     recorder_->keep();
+    settle();
   }
   recorder_.reset();
   release();
   drop_new_gradients();
+}
+
+void StepRun::settle() noexcept {
+  try {
+    recorder_->settle();
+  } catch (...) {
+    // What is not settled stays in the pool, which lives for as long as it does.
+  }
 }
 
 // Gradients that the step began to make and did not end have no bytes.
@@ -477,19 +502,23 @@ void StepRun::drop_new_gradients() {
   }
 }
 
-void StepRun::undo() noexcept {
+std::vector<std::string> StepRun::undo() noexcept {
+  std::vector<std::string> lost;
   listen_.reset();
   others_.reset();
   if (recorder_ != nullptr) {
     recorder_->drop_new_gradients();
     recorder_->put_back();
     recorder_->keep();  // as it is now
+    settle();
+    lost = recorder_->lost();
     recorder_.reset();
   } else if (runner_started_) {
     variant_->runner->undo();
   }
   release();
   drop_new_gradients();
+  return lost;
 }
 
 }  // namespace remat::detail

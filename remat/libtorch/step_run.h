@@ -34,6 +34,11 @@ struct StepContext {
   // Makes the variant's runner ready to use the arena. Returns the bytes of earlier results that had
   // to be moved out of it.
   std::function<int64_t(Variant&)> use_arena;
+  // Plans the variant again, without what failed.
+  std::function<void(Variant&, const MoveFailed&)> do_without;
+  // Where values of a run lie that is recorded inside a budget; null without one.
+  std::function<std::shared_ptr<SpillPool>()> make_pool;
+  int64_t ops_expected = 0;  // of a run that is recorded; 0: nobody knows
 };
 
 // One call of a step: sees every op of the function. It follows a known variant for as long as the
@@ -54,14 +59,17 @@ class StepRun final : public OpInterceptor, public ByteSource {
   void end();
   // The function has thrown: tensors are left as a plain run would have left them.
   void abandon() noexcept;
-  // The same, but tensors that were there before are as they were then: the step was interrupted.
-  void undo() noexcept;
+  // The same, but tensors that were there before are as they were then: the step was interrupted. Returns
+  // the names of those whose earlier contents are lost.
+  std::vector<std::string> undo() noexcept;
   // The op at which the schedule failed, with layer and line; empty if it did not.
   const std::string& failed_op() const { return failed_op_; }
 
   // The variant that was followed to the end; null if the run was recorded.
   Variant* followed() const { return recorder_ == nullptr ? variant_ : nullptr; }
   Recorder* recorder() { return recorder_.get(); }
+  // What a recorded run has left behind gets memory of its own.
+  void settle() noexcept;
   // What it takes to run the followed step again, after end().
   Repetition repetition(const Batch& results) const;
   // Where and why the program left the known variants; empty if it did not.
@@ -110,12 +118,15 @@ class StepRun final : public OpInterceptor, public ByteSource {
   std::string mismatch(const SeenOp& seen, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        Values arguments) const;
   std::string tensor_mismatch(const SeenOp& seen, Values arguments) const;
+  static void set_number(Variant& variant, size_t trace_index, size_t argument,
+                         const c10::IValue& value);
   void accept(SeenOp& seen, size_t trace_index, Values arguments);
   void answer(const SeenOp& seen, torch::jit::Stack& stack, Values read);
   bool answer_read(const SeenOp& seen, size_t trace_index, torch::jit::Stack& stack);
   bool switch_variant(const std::function<bool(Variant&)>& fits);
   void start_runner();
   std::optional<Values> run_until(OpId op);
+  void run_schedule(const std::function<void()>& run);
   void access(StorageNumber number);
   void deliver(OpId op);
   std::optional<StorageNumber> successor_of(StorageNumber number) const;

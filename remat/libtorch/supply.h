@@ -43,9 +43,16 @@ class Supply final : public AllocationListener {
     resident_workspace_bytes_ = 0;
   }
 
+  // Until the next call of it, leaves there the most that is resident at once. Null: nowhere.
+  void watch(int64_t* most_bytes) {
+    most_bytes_ = most_bytes;
+    add(0);
+  }
+
   void add(int64_t bytes) {
     resident_bytes_ += bytes;
     counts.peak_bytes = std::max(counts.peak_bytes, resident_bytes_);
+    if (most_bytes_ != nullptr) *most_bytes_ = std::max(*most_bytes_, resident_bytes_);
   }
 
   void* answer(size_t bytes) override {
@@ -88,6 +95,7 @@ class Supply final : public AllocationListener {
   int64_t workspace_bytes_ = 0;                // of the op that runs ...
   int64_t resident_workspace_bytes_ = 0;       // ... once it asked for some
   int64_t resident_bytes_ = 0;
+  int64_t* most_bytes_ = nullptr;
   std::unordered_map<void*, int64_t> outside_;  // of this step, still alive
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/libtorch/packing_kernels.h"
 
 namespace remat {
 
@@ -90,12 +91,29 @@ struct ExternalSource {
   bool backed_up = false;  // a failed step must put it back
 };
 
+// An op that can read packed bytes in place of one of its arguments.
+struct PackedReader {
+  enum class Kernel : uint8_t { threshold_backward, hardtanh_backward, leaky_relu_backward, mul };
+  Kernel kernel{};
+  TensorPlace packed;  // where the value stands that is packed, ...
+  TensorPlace other;   // ... and the other tensor
+  double slope = 0;    // of leaky_relu_backward
+};
+
+// How a value is packed that the graph has a packed form of.
+struct PackedValue {
+  detail::PackFormat format;
+  std::vector<PackedReader> readers;  // in the order of PackedForm::readers
+};
+
 // A captured step: the graph, and for each of its ops and externals what core does not know.
-// graph.ops and tape run in parallel, as do the graph's externals and `externals`.
+// graph.ops and tape run in parallel, as do the graph's externals and `externals`, and its packed_forms and
+// `packed_values`.
 struct Recording {
   Graph graph;
   std::vector<TapeOp> tape;
   std::vector<ExternalSource> externals;
+  std::vector<PackedValue> packed_values;
   std::vector<at::Tensor> parameters;
   // What every parameter, the gradient that it had before (if any) and a batch must look like when
   // the step runs.

@@ -2,7 +2,6 @@
 #include "remat/libtorch/tape_difference.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "remat/core/error.h"
@@ -18,12 +17,6 @@ constexpr const char* kAdvice =
 
 std::string op_text(const SeenOp& op, size_t number) {
   return concat("op ", number, ", ", op.op.schema().name(), in_layer(op.scope));
-}
-
-// As ==, but a NaN that stays a NaN is no difference.
-bool same_constant(const c10::IValue& x, const c10::IValue& y) {
-  return x == y || (x.isDouble() && y.isDouble() && std::isnan(x.toDouble()) &&
-                    std::isnan(y.toDouble()));
 }
 
 std::string sizes_text(const Window& view) {

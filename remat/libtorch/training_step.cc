@@ -41,17 +41,32 @@ std::vector<detail::KnownTensor> known_tensors(const std::vector<at::Tensor>& pa
   return known;
 }
 
+// They were applied: nobody needs their bytes any more.
+void drop_gradients(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    parameter.mutable_grad().reset();
+  }
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(LossFunction loss_of, std::vector<at::Tensor> parameters,
                            std::vector<at::Tensor> buffers, TrainingStepOptions options)
     : step_(std::make_unique<Step::Implementation>(
-          [loss_of = std::move(loss_of)](const Batch& batch) {
-            const at::AutoGradMode with_gradients(true);
-            const at::Tensor loss = loss_of(batch);
-            check_loss(loss);
-            torch::autograd::backward({loss}, {});
-            return Batch{loss.detach()};
+          [loss_of = std::move(loss_of), update = std::move(options.update),
+           parameters](const Batch& batch) {
+            const at::Tensor loss = [&] {
+              const at::AutoGradMode with_gradients(true);
+              at::Tensor made = loss_of(batch);
+              check_loss(made);
+              torch::autograd::backward({made}, {});
+              return made.detach();
+            }();
+            if (update) {
+              update();
+              drop_gradients(parameters);
+            }
+            return Batch{loss};
           },
           known_tensors(parameters, buffers), std::move(options))) {}
 TrainingStep::~TrainingStep() = default;
@@ -62,7 +77,10 @@ at::Tensor TrainingStep::operator()(const Batch& batch) { return step_->run(batc
 
 StepReport TrainingStep::report() const { return step_->report(); }
 const Graph& TrainingStep::graph() const { return step_->last().graph; }
-const Plan& TrainingStep::plan() const { return step_->last().plan; }
-const Schedule& TrainingStep::schedule() const { return step_->last().schedule; }
+const Plan& TrainingStep::plan() const { return step_->last().plan(); }
+const Schedule& TrainingStep::schedule() const { return step_->last().schedule(); }
+void TrainingStep::set_budget_bytes(int64_t bytes) { step_->set_budget_bytes(bytes); }
+void TrainingStep::save_plan(const std::string& path) const { step_->save_plan(path); }
+PlanFile TrainingStep::plan_file() const { return step_->plan_file(); }
 
 }  // namespace remat

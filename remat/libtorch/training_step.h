@@ -12,7 +12,7 @@ namespace remat {
 using TrainingStepOptions = StepOptions;
 
 // A loss function and its backward inside a memory budget: the same bits, never more bytes. A thin
-// layer over Step, for those who keep the optimizer outside:
+// layer over Step. With the optimizer outside:
 //
 //   remat::TrainingStep step(
 //       [&](const remat::Batch& batch) { return F::cross_entropy(model->forward(batch[0]), batch[1]); },
@@ -20,6 +20,16 @@ using TrainingStepOptions = StepOptions;
 //   optimizer.zero_grad();
 //   at::Tensor loss = step({x, y});  // fills p.grad(), as loss.backward() would
 //   optimizer.step();
+//
+// With the update inside a gradient dies when it is applied, so that less memory will do:
+//
+//   remat::TrainingStep step(loss_of, model->parameters(), model->buffers(),
+//       {.budget_bytes = 1 * remat::GiB, .update = [&] { optimizer.step(); }});
+//   at::Tensor loss = step({x, y});  // afterwards p.grad() is undefined
+//
+// Clipping by value, and whatever else looks at one gradient at a time, belongs into `update` and costs
+// nothing; clipping by norm needs all of them before the first is applied. What `update` throws comes
+// out, with the gradients as backward left them.
 //
 // The first call needs the memory of the plain step; so does the first of every other course (see
 // Step): other batch shapes, gradients that exist before the step (they are added to), train() and
@@ -44,6 +54,11 @@ class TrainingStep {
   const Graph& graph() const;
   const Plan& plan() const;
   const Schedule& schedule() const;
+
+  // As Step's.
+  void set_budget_bytes(int64_t bytes);
+  void save_plan(const std::string& path) const;
+  PlanFile plan_file() const;
 
  private:
   std::unique_ptr<Step::Implementation> step_;

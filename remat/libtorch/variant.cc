@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/libtorch/variant.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "remat/core/error.h"
+#include "remat/core/moves.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/simulate.h"
 #include "remat/libtorch/device.h"
 #include "remat/libtorch/measure.h"
 #include "remat/libtorch/op_traits.h"
+#include "remat/libtorch/packed_values.h"
+#include "remat/libtorch/saved_plan.h"
 #include "remat/libtorch/tensor_view.h"
 
 namespace remat::detail {
@@ -17,14 +22,10 @@ namespace {
 
 // Measuring takes no longer than so many plain steps (and never fewer than its least rounds).
 constexpr double kMeasuredSteps = 4;
-
-// As ==, but a NaN that stays a NaN is no difference.
-bool same_constant(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isDouble() && b.isDouble()) {
-    return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
-  }
-  return a.tagKind() == b.tagKind() && a == b;
-}
+// A first plan, from the times of one run, takes at least so long, and at most as long as the step.
+constexpr double kQuickPlanSeconds = 0.25;
+constexpr int64_t kNotAsked = -1;  // for the budget, which is asked for once
+constexpr size_t kPlansKept = 8;  // for other budgets
 
 // Numbers of one kind are stored alike; another kind changes the type of results.
 bool same_kind(const c10::IValue& a, const c10::IValue& b) {
@@ -40,78 +41,101 @@ double seconds_since(int64_t start_ns) {
   return static_cast<double>(cpu_device().now_ns() - start_ns) / 1e9;
 }
 
-// The externals that a step writes, as they are now: so that it can be tried again and again.
+// The externals that a step writes, as they are now: so that it can be tried again and again. In the
+// pool, if the recorder has one.
 class WrittenCopies {
  public:
-  explicit WrittenCopies(const Recorder& recorder) {
+  explicit WrittenCopies(const Recorder& recorder) : pool_(recorder.pool()) {
     for (size_t i = 0; i < recorder.trace.storages.size(); ++i) {
       const SeenStorage& storage = recorder.trace.storages[i];
       if (storage.external && storage.external->written && !storage.borrowed) {
         auto* bytes = static_cast<char*>(recorder.held[i].mutable_data()) + storage.base_bytes;
-        copies_.push_back({bytes, std::vector<char>(bytes, bytes + storage.bytes), i});
+        const ListenGuard not_counted(pool_);
+        copies_.push_back({static_cast<StorageNumber>(i), bytes,
+                           c10::GetCPUAllocator()->allocate(static_cast<size_t>(storage.bytes)), storage.bytes});
+        cpu_device().copy(copies_.back().bytes.get(), bytes, storage.bytes);
       }
     }
   }
-  void restore() const {
+  // Returns the externals whose copies are lost.
+  std::vector<StorageNumber> restore() const {
+    std::vector<StorageNumber> lost;
     for (const Copy& each : copies_) {
-      std::memcpy(each.address, each.bytes.data(), each.bytes.size());
-    }
-  }
-  // The first storage whose bytes are no longer those of the copy.
-  std::optional<StorageNumber> first_change() const {
-    for (const Copy& each : copies_) {
-      if (std::memcmp(each.address, each.bytes.data(), each.bytes.size()) != 0) {
-        return static_cast<StorageNumber>(each.storage);
+      if (pool_ == nullptr || pool_->use_or_read(each.bytes.get())) {
+        cpu_device().copy(each.address, each.bytes.get(), each.count);
+      } else {
+        lost.push_back(each.number);
       }
     }
-    return std::nullopt;
+    return lost;
   }
 
  private:
   struct Copy {
+    StorageNumber number;
     char* address;
-    std::vector<char> bytes;
-    size_t storage;
+    c10::DataPtr bytes;
+    int64_t count;
   };
+  SpillPool* pool_;
   std::vector<Copy> copies_;
 };
 
 // Turns one recorded run into a variant, and leaves everything as that run did.
 class Adoption {
  public:
-  Adoption(Recorder& recorder, const StepOptions& options) : recorder_(recorder), options_(options) {}
+  Adoption(Recorder& recorder, const StepOptions& options, const std::optional<ChannelModel>& channel,
+           ArenaSource arena, const std::vector<std::unique_ptr<Variant>>& known)
+      : recorder_(recorder), options_(options), channel_(channel), arena_(std::move(arena)), known_(known) {}
 
-  std::unique_ptr<Variant> run(const std::function<std::shared_ptr<Arena>(int64_t)>& arena) {
-    make_graph();
-    const WrittenCopies after(recorder_);
+  std::unique_ptr<Variant> run() {
+    make_graph(/*tiles=*/true);
+    if (take_saved_plan(*variant_, options_)) {
+      forget_tensors();
+      return std::move(variant_);
+    }
     std::optional<WrittenCopies> before;
     try {
       if (can_be_repeated()) {
         recorder_.put_back();
         before.emplace(recorder_);
-        measure_ops(*before);
-        make_plan();
-        compare(arena(variant_->placement().arena_bytes), after);
+        try {
+          measure_plan_and_compare(*before);
+        } catch (const OtherBits&) {
+          if (!has_tiles()) {
+            throw;
+          }
+          // A library of kernels may round a part of a matrix otherwise than the whole.
+          before->restore();
+          recorder_.check_pool();
+          make_graph(/*tiles=*/false);
+          measure_plan_and_compare(*before);
+        }
       } else {
-        variant_->graph = variant_->recording().graph;
-        make_plan();
+        make_plan(options_.plan_seconds);
       }
     } catch (...) {
-      if (before) {
-        before->restore();  // the recorder keeps it, for put_back
-      }
+      // The recorder keeps it, for put_back.
+      const std::vector<StorageNumber> lost = before ? before->restore() : std::vector<StorageNumber>();
       recorder_.put_forward();
-      after.restore();
+      std::ranges::for_each(lost, [&](StorageNumber each) { recorder_.lose(each); });
       throw;
     }
     recorder_.put_forward();
-    after.restore();
     forget_tensors();
     return std::move(variant_);
   }
 
  private:
-  void make_graph() {
+  struct OtherBits : Error {
+    using Error::Error;
+  };
+
+  bool has_tiles() const {
+    return std::ranges::any_of(variant_->made.part_of, &OpPart::is_tile);
+  }
+
+  void make_graph(bool tiles) {
     variant_ = std::make_unique<Variant>();
     variant_->trace = recorder_.trace;
     for (size_t i = 0; i < variant_->trace.ops.size(); ++i) {
@@ -125,7 +149,48 @@ class Adoption {
         outputs.push_back(static_cast<StorageNumber>(i));
       }
     }
-    variant_->made = to_graph(variant_->trace, outputs);
+    variant_->made = to_graph(variant_->trace, outputs, tiles);
+    variant_->made.recording.graph.channel = channel_;
+    if (options_.pack) {
+      find_packed_values(variant_->made.recording);
+    }
+    add_moves(variant_->made.recording.graph);
+    variant_->graph = variant_->recording().graph;
+    if (budget_bytes_ == kNotAsked) {
+      budget_bytes_ = options_.budget_of ? options_.budget_of(variant_->graph) : options_.budget_bytes;
+    }
+    variant_->report.budget_bytes = budget_bytes_;
+  }
+
+  // Until every move of the plan works on the values that are there.
+  void measure_plan_and_compare(const WrittenCopies& before) {
+    for (;;) {
+      try {
+        return try_to_plan(before);
+      } catch (const MoveFailed& failed) {
+        before.restore();
+        variant_->do_without(failed);
+        if (!failed.packed_form) {
+          channel_.reset();
+        }
+        if (options_.notice) {
+          options_.notice(notice_of(failed));
+        }
+      }
+    }
+  }
+
+  // A step that takes long is planned quickly, from the times of the recorded run.
+  void try_to_plan(const WrittenCopies& before) {
+    if (plain_seconds() >= options_.background_plan_seconds) {
+      make_first_plan();
+      compare(/*timed=*/true);
+      leave_to_improve();
+    } else {
+      measure_ops(before);
+      make_plan(options_.plan_seconds);
+      compare(/*timed=*/false);
+    }
   }
 
   // An op that nobody knows may do something to the world, and must not be tried out.
@@ -145,77 +210,139 @@ class Adoption {
     }
   }
 
+  double plain_seconds() const {
+    double seconds = 0;
+    for (const SeenOp& op : variant_->trace.ops) {
+      seconds += static_cast<double>(op.time_ns) / 1e9;
+    }
+    return seconds;
+  }
+
+  // What the budget leaves beside an arena is for what the recorder still holds.
+  void leave_to_pool(int64_t arena_bytes) const {
+    if (recorder_.pool() != nullptr) {
+      const int64_t taken = variant_->graph.external_bytes() + arena_bytes;
+      recorder_.pool()->set_limit(std::max<int64_t>(0, budget_bytes_ - taken));
+    }
+  }
+
+  // What is tried here can be put back at any time, so that it can be interrupted at any op.
+  std::function<void()> after_op(StepProgress::Stage stage) {
+    const auto total = static_cast<int64_t>(variant_->graph.ops.size());
+    return [this, progress = StepProgress{.stage = stage, .ops_total = total}]() mutable {
+      if (options_.host.poll) {
+        options_.host.poll();
+      }
+      if (options_.progress) {
+        ++progress.ops_done;
+        progress.spilled_bytes = recorder_.pool() == nullptr ? 0 : recorder_.pool()->counts().spilled_bytes;
+        options_.progress(progress);
+      }
+    };
+  }
+
+  // In the given order, if all that it keeps fits; else under a first plan.
   void measure_ops(const WrittenCopies& before) {
     const int64_t start = cpu_device().now_ns();
-    double plain_seconds = 0;
-    for (const SeenOp& op : variant_->trace.ops) {
-      plain_seconds += static_cast<double>(op.time_ns) / 1e9;
+    const Recording& recording = variant_->recording();
+    Schedule schedule = rewrite(recording.graph, given_order(recording.graph));
+    Placement placement;
+    std::shared_ptr<Arena> arena;
+    const int64_t room = budget_bytes_ - recording.graph.external_bytes();
+    if (simulate(recording.graph, schedule).peak_bytes <= budget_bytes_) {
+      placement = place(recording.graph, schedule, {.enough_bytes = room});
     }
-    const double seconds = std::min(options_.measure_seconds, kMeasuredSteps * plain_seconds);
-    variant_->graph = measure(variant_->recording(),
-                              {.seconds = seconds, .time_whole_step = false, .poll = options_.host.poll},
-                              [&](Runner& runner) { bind(runner); },
-                              [&](Runner& runner) {
-                                runner.undo();
+    const bool fits = !placement.instance_offset.empty() && placement.arena_bytes <= room;
+    if (!fits) {
+      make_first_plan();
+      schedule = variant_->schedule();
+      placement = variant_->placement();
+    }
+    leave_to_pool(placement.arena_bytes);
+    arena = fits ? make_arena(placement.arena_bytes) : arena_(placement.arena_bytes);
+    Runner runner(recording, schedule, placement, arena,
+                  {.after_op = after_op(StepProgress::Stage::measure), .channel = options_.execute.channel});
+    const double seconds = std::min(options_.measure_seconds, kMeasuredSteps * plain_seconds());
+    variant_->graph = measure(recording, runner, {.seconds = seconds, .time_whole_step = false},
+                              [&](Runner& each) { bind(each); },
+                              [&](Runner& each) {
+                                each.undo();
                                 before.restore();
+                                recorder_.check_pool();
                               })
                           .graph;
     variant_->report.measure_seconds = seconds_since(start);
   }
 
-  void make_plan() {
-    const int64_t start = cpu_device().now_ns();
-    Variant& variant = *variant_;
-    const int64_t budget_bytes =
-        options_.budget_of ? options_.budget_of(variant.graph) : options_.budget_bytes;
-    variant.report.budget_bytes = budget_bytes;
-    PlanOptions plan_options{.budget_bytes = budget_bytes,
-                             .strategy = options_.strategy,
-                             .placed = true,
-                             .time_limit_seconds = options_.plan_seconds,
-                             .seed = options_.seed};
-    std::exception_ptr interrupted;
-    if (options_.host.poll) {
-      plan_options.stop = [&] {  // called from inside of the solver, which nothing may be thrown through
-        try {
-          options_.host.poll();
-        } catch (...) {
-          interrupted = std::current_exception();
-        }
-        return interrupted != nullptr;
-      };
+  double quick_seconds() const {
+    return std::min(options_.plan_seconds, std::max(kQuickPlanSeconds, plain_seconds()));
+  }
+
+  void make_plan(double seconds) {
+    if (options_.progress) {
+      options_.progress({.stage = StepProgress::Stage::plan});
     }
-    variant.plan = remat::plan(variant.graph, plan_options);
-    if (interrupted != nullptr) {
-      std::rethrow_exception(interrupted);
+    variant_->planned = plan_step(variant_->graph, options_, budget_bytes_, seconds);
+    variant_->report.plan_seconds += variant_->planned.seconds;
+    cpu_device().trim();  // what planning needed is wanted for the arena
+  }
+
+  // That of another size of the program, which costs nothing to find; else with the times of the recorded run.
+  void make_first_plan() {
+    if (take_plan_of_other_size()) {
+      return;
     }
-    if (!variant.plan.feasible) {
-      const Floor least = floor(variant.graph, variant.plan);
-      const Op& op = variant.graph.op(least.op);
-      throw Infeasible(
-          concat("[step] no plan fits the budget of ", format_bytes(budget_bytes),
-                 ": the least known is ", format_bytes(least.bytes), " (set by ", op.name,
-                 op.scope.empty() ? "" : " of " + op.scope, " ", name(op.phase),
-                 "); raise the budget or make the batch smaller"),
-          budget_bytes, least.bytes);
+    try {
+      make_plan(quick_seconds());
+    } catch (const Infeasible&) {
+      if (quick_seconds() >= options_.plan_seconds) {
+        throw;
+      }
+      make_plan(options_.plan_seconds);
     }
-    variant.schedule = rewrite(variant.graph, variant.plan.order);
-    variant.report.plan_seconds = seconds_since(start);
+  }
+
+  // Of all that fit, the fastest.
+  bool take_plan_of_other_size() {
+    std::optional<StepPlan> best;
+    const auto look_at = [&](const Graph& graph, const StepPlan& planned) {
+      auto made = plan_of_other_size(variant_->graph, graph, planned, budget_bytes_);
+      if (made && (!best || made->plan.time_ns < best->plan.time_ns)) {
+        best = std::move(made);
+      }
+    };
+    for (const auto& each : known_) {
+      look_at(each->graph, each->planned);
+      std::ranges::for_each(each->others, [&](const StepPlan& other) { look_at(each->graph, other); });
+    }
+    if (best) {
+      variant_->planned = std::move(*best);
+      variant_->report.from_other_size = true;
+    }
+    return best.has_value();
+  }
+
+  // The steps to come are timed, for a better plan.
+  void leave_to_improve() {
+    variant_->improvement = std::make_unique<Variant::Improvement>();
+    variant_->improvement->samples_ns.resize(variant_->graph.ops.size());
   }
 
   // The planned step on the same bytes that the plain one began with.
-  void compare(const std::shared_ptr<Arena>& arena, const WrittenCopies& after) {
+  void compare(bool timed) {
     Variant& variant = *variant_;
-    Runner runner(variant.recording(), variant.schedule, variant.placement(), arena,
-                  {.poison = options_.execute.poison, .poll = options_.host.poll});
-    std::vector<std::vector<uint64_t>> digests(variant.graph.ops.size());
-    for (size_t i = 0; i < variant.trace.ops.size(); ++i) {
-      if (variant.made.op_of[i]) {
-        digests[index(*variant.made.op_of[i])] = recorder_.digests[i];
-      }
-    }
+    leave_to_pool(variant.placement().arena_bytes);
+    const std::shared_ptr<Arena> arena = arena_(variant.placement().arena_bytes);
+    Runner runner(variant.recording(), variant.schedule(), variant.placement(), arena,
+                  {.poison = options_.execute.poison,
+                   .after_op = after_op(StepProgress::Stage::compare),
+                   .channel = options_.execute.channel});
+    const std::vector<std::vector<uint64_t>> digests = variant.made.by_part(recorder_.digests);
     arena->reclaim();
     runner.compare_with(&digests);
+    std::vector<std::vector<int64_t>> samples_ns(variant.graph.ops.size());
+    const Timing timing{samples_ns};
+    runner.time_with(timed ? &timing : nullptr);
     runner.start();
     bind(runner);
     try {
@@ -224,14 +351,21 @@ class Adoption {
       runner.undo();
       throw;
     }
-    const std::optional<StorageNumber> wrong = first_wrong(runner, *arena, after);
+    for (size_t i = 0; timed && i < samples_ns.size(); ++i) {
+      if (!samples_ns[i].empty()) {  // else it read packed bytes
+        variant.graph.ops[i].time_ns = std::max<int64_t>(1, std::ranges::min(samples_ns[i]));
+      }
+    }
+    add_moves(variant.graph);
+    const std::optional<StorageNumber> wrong = first_wrong(runner, *arena);
     variant.counts = runner.counts();
     if (!wrong && same_generators()) {
       return;
     }
     const Op* const op = runner.first_difference() ? &variant.graph.op(*runner.first_difference())
                                                    : nullptr;
-    throw Error(concat(
+    runner.undo();
+    throw OtherBits(concat(
         "[step] the planned step computes other bits than the plain one",
         wrong ? concat(" (in ", variant.graph.storage(variant.made.id_of[index(*wrong)]).name, ")")
               : std::string(" (in the generator)"),
@@ -242,8 +376,7 @@ class Adoption {
         "the step"));
   }
 
-  std::optional<StorageNumber> first_wrong(const Runner& runner, const Arena& arena,
-                                           const WrittenCopies& after) const {
+  std::optional<StorageNumber> first_wrong(const Runner& runner, const Arena& arena) const {
     const Graph& graph = variant_->graph;
     for (size_t i = 0; i < variant_->trace.storages.size(); ++i) {
       if (!variant_->trace.storages[i].output) {
@@ -256,13 +389,17 @@ class Adoption {
         return static_cast<StorageNumber>(i);
       }
     }
-    return after.first_change();
+    return recorder_.first_change();
   }
 
   // Bytes that no op writes (between rows, or of an empty tensor) may be anything.
   bool same_output(StorageNumber number, const void* planned) const {
     const SeenStorage& storage = variant_->trace[number];
     const void* const plain = recorder_.held[index(number)].data();
+    if (recorder_.pool() != nullptr) {
+      recorder_.pool()->use({&plain, 1});
+      recorder_.check_pool();
+    }
     if (storage.bytes == 0 || storage.uninitialised ||
         std::memcmp(planned, plain, static_cast<size_t>(storage.bytes)) == 0) {
       return true;
@@ -302,6 +439,10 @@ class Adoption {
 
   Recorder& recorder_;
   const StepOptions& options_;
+  std::optional<ChannelModel> channel_;
+  ArenaSource arena_;
+  const std::vector<std::unique_ptr<Variant>>& known_;
+  int64_t budget_bytes_ = kNotAsked;
   std::unique_ptr<Variant> variant_;
 };
 
@@ -354,9 +495,68 @@ bool same_course(const Trace& a, const Trace& b) {
          });
 }
 
+void Variant::use(StepPlan other) {
+  std::swap(planned, other);
+  if (others.size() >= kPlansKept) {
+    others.erase(others.begin());
+  }
+  std::erase_if(others, [&](const StepPlan& each) { return each.budget_bytes == other.budget_bytes; });
+  if (other.budget_bytes != planned.budget_bytes) {
+    others.push_back(std::move(other));
+  }
+  report.budget_bytes = planned.budget_bytes;
+  runner.reset();
+}
+
+bool Variant::use_earlier(int64_t budget_bytes) {
+  const auto found = std::ranges::find(others, budget_bytes, &StepPlan::budget_bytes);
+  if (found == others.end()) {
+    return false;
+  }
+  StepPlan earlier = std::move(*found);
+  others.erase(found);
+  use(std::move(earlier));
+  return true;
+}
+
+void Variant::do_without(const MoveFailed& failed) {
+  runner.reset();  // it refers to how values are packed
+  Recording& recording = made.recording;
+  for (Graph* each : {&recording.graph, &graph}) {
+    if (failed.packed_form) {
+      each->packed_forms.erase(each->packed_forms.begin() + static_cast<ptrdiff_t>(*failed.packed_form));
+    } else {
+      each->channel.reset();
+    }
+    add_moves(*each);
+  }
+  if (failed.packed_form) {
+    recording.packed_values.erase(recording.packed_values.begin() +
+                                  static_cast<ptrdiff_t>(*failed.packed_form));
+  }
+  others.clear();
+  planned = {};
+  if (improvement != nullptr) {
+    improvement->better.reset();  // it plans with the moves that were there
+  }
+}
+
+std::string notice_of(const MoveFailed& failed) {
+  const std::string_view what = failed.what();
+  return concat(what.substr(what.find("] ") + 2), failed.packed_form
+                                                      ? "; it is no longer packed, and the step is planned again"
+                                                      : "; the step is planned again, without offloading");
+}
+
+void throw_half_done(const MoveFailed& failed) {
+  throw Error(concat(failed.what(), "; the update had begun and cannot be undone: parameters hold a part of "
+                                    "it, go on from a checkpoint"));
+}
+
 std::unique_ptr<Variant> make_variant(Recorder& recorder, const StepOptions& options,
-                                      const std::function<std::shared_ptr<Arena>(int64_t)>& arena) {
-  return Adoption(recorder, options).run(arena);
+                                      const std::optional<ChannelModel>& channel, const ArenaSource& arena,
+                                      const std::vector<std::unique_ptr<Variant>>& known) {
+  return Adoption(recorder, options, channel, arena, known).run();
 }
 
 }  // namespace remat::detail

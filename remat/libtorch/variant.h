@@ -13,6 +13,7 @@
 #include "remat/libtorch/recording_graph.h"
 #include "remat/libtorch/runner.h"
 #include "remat/libtorch/step.h"
+#include "remat/libtorch/step_plan.h"
 
 namespace remat::detail {
 
@@ -22,16 +23,38 @@ struct Variant {
   std::vector<size_t> program;  // ops of the trace that the program calls: all but accesses
   TraceGraph made;              // the runner refers to its recording
   Graph graph;                  // with times
-  Plan plan;
-  Schedule schedule;
+  StepPlan planned;
+  std::vector<StepPlan> others;    // made before, for other budgets
   std::unique_ptr<Runner> runner;  // while it can use the arena
   StepReport report;               // what was measured once
   StepCounts counts;               // of the last step
   int64_t last_used = 0;
+  // A course that takes long is planned quickly at first. Its next steps are timed, and a better plan
+  // is made meanwhile.
+  struct Improvement {
+    std::vector<std::vector<int64_t>> samples_ns;  // by op
+    int steps = 0;                                 // that were timed
+    Timing timing{samples_ns, 0};
+    std::unique_ptr<BackgroundPlan> better = {};
+  };
+  std::unique_ptr<Improvement> improvement;
 
   const Recording& recording() const { return made.recording; }
-  const Placement& placement() const { return *plan.placement; }
+  const Plan& plan() const { return planned.plan; }
+  const Schedule& schedule() const { return planned.schedule; }
+  const Placement& placement() const { return *planned.plan.placement; }
+
+  // Another plan is used from now on; the one before it is kept for its budget.
+  void use(StepPlan other);
+  // A plan for a budget that was made before is used from now on. False if there is none.
+  bool use_earlier(int64_t budget_bytes);
+
+  // Does without a packed form, or without the channel, that has failed. All plans are forgotten.
+  void do_without(const MoveFailed& failed);
 };
+
+// The step's arena, of at least so many bytes.
+using ArenaSource = std::function<std::shared_ptr<Arena>(int64_t)>;
 
 // Two ops of the program that are the same but for numbers that may change from step to step.
 bool same_call(const SeenOp& a, const SeenOp& b);
@@ -44,10 +67,18 @@ size_t common_calls(const Trace& a, const Trace& b);
 // The same course, with the same things left behind.
 bool same_course(const Trace& a, const Trace& b);
 
-// Measures, plans and tries what a recorder saw. On return all tensors are as the plain run left
-// them. Throws Error, with the tensors in the same state, if no plan fits the budget or if the
+// Measures, plans and tries what a recorder saw, inside the budget; the first plan may be that of a `known` course
+// with another size of the batch. On return all tensors are as the
+// plain run left them. Throws Error, with the tensors in the same state, if no plan fits the budget or if the
 // planned step computes other bits than the plain one.
+// `channel`: how fast the one of the options is.
 std::unique_ptr<Variant> make_variant(Recorder& recorder, const StepOptions& options,
-                                      const std::function<std::shared_ptr<Arena>(int64_t)>& arena);
+                                      const std::optional<ChannelModel>& channel, const ArenaSource& arena,
+                                      const std::vector<std::unique_ptr<Variant>>& known = {});
+
+// What is said of it.
+std::string notice_of(const MoveFailed& failed);
+// It happened when parameters had been written that nobody can put back.
+[[noreturn]] void throw_half_done(const MoveFailed& failed);
 
 }  // namespace remat::detail

@@ -96,19 +96,29 @@ TrainingTask classification(Model model, std::function<Batch(int64_t)> make_batc
       std::move(make_batch));
 }
 
-// One of ImageNet's 1000 classes per image.
+// Batches can be learnt from, so that a loss falls within a few steps: of ImageNet's 1000 classes there are
+// a few, told apart by how bright the image is.
 template <typename Model>
 TrainingTask classification(Model model, const ModelSize& size) {
   return classification(std::move(model), [size](int64_t seed) {
+    constexpr int64_t kClasses = 4;
     RandomBatch random(seed);
-    return Batch{random.normal({size.batch, 3, size.image, size.image}),
-                 random.integers(1000, {size.batch})};
+    const Tensor classes = random.integers(kClasses, {size.batch});
+    const Tensor noise = random.normal({size.batch, 3, size.image, size.image});
+    return Batch{noise + classes.view({-1, 1, 1, 1}), classes};
   });
+}
+
+// Texts that count, from anywhere, and begin again after the last of a few words: what comes next can be
+// learnt.
+constexpr int64_t kWords = 16;
+Tensor counting_texts(RandomBatch& random, int64_t count, int64_t length) {
+  return (random.integers(kWords, {count, 1}) + at::arange(length, at::kLong)).remainder(kWords);
 }
 
 // Cross entropy of the next token at every place.
 template <typename Model>
-TrainingTask language_modelling(Model model, const ModelSize& size, int64_t vocabulary) {
+TrainingTask language_modelling(Model model, const ModelSize& size) {
   return task(
       model.ptr(),
       [model](const Batch& batch, const BlockRunner& run) mutable {
@@ -116,8 +126,9 @@ TrainingTask language_modelling(Model model, const ModelSize& size, int64_t voca
         Scope scope("loss");
         return at::cross_entropy_loss(logits.flatten(0, 1), batch[1].flatten());
       },
-      [size, vocabulary](int64_t seed) {
-        const Tensor text = RandomBatch(seed).integers(vocabulary, {size.batch, size.sequence + 1});
+      [size](int64_t seed) {
+        RandomBatch random(seed);
+        const Tensor text = counting_texts(random, size.batch, size.sequence + 1);
         return Batch{text.narrow(1, 0, size.sequence).contiguous(),
                      text.narrow(1, 1, size.sequence).contiguous()};
       });
@@ -125,12 +136,13 @@ TrainingTask language_modelling(Model model, const ModelSize& size, int64_t voca
 
 // As the paper prepares its data: 15 % of the tokens are to be predicted (in every batch the same
 // number, so that shapes do not change), and four of five of those are replaced by [MASK].
-Batch bert_batch(const BertOptions& options, const ModelSize& size, int64_t seed) {
+Batch bert_batch(const ModelSize& size, int64_t seed) {
   constexpr int64_t kMask = 103;
   const int64_t tokens = size.batch * size.sequence;
   const int64_t predictions = std::max<int64_t>(tokens * 15 / 100, 1);
   RandomBatch random(seed);
-  const Tensor words = random.integers(options.vocabulary, {tokens});
+  const Tensor texts = counting_texts(random, size.batch, size.sequence);
+  const Tensor words = texts.flatten();
   const Tensor masked = random.permutation(tokens).narrow(0, 0, predictions).contiguous();
   const Tensor hidden = masked.narrow(0, 0, (predictions * 4 + 4) / 5);
   const Tensor shown = words.index_fill(0, hidden, kMask).view({size.batch, size.sequence});
@@ -139,7 +151,8 @@ Batch bert_batch(const BertOptions& options, const ModelSize& size, int64_t seed
                               .to(at::kLong)
                               .expand({size.batch, size.sequence})
                               .contiguous();
-  return {shown, segments, masked, words.index_select(0, masked), random.integers(2, {size.batch})};
+  return {shown, segments, masked, words.index_select(0, masked),
+          texts.select(1, 0).remainder(2)};  // the second sentence follows the first, or not
 }
 
 }  // namespace
@@ -176,12 +189,12 @@ TrainingTask make_gpt(std::string_view name, const ModelSize& size, bool fused) 
   options.heads = heads_of(name, size.width);
   if (fused) options.attention_dropout = 0;  // or LibTorch's CPU kernel would not be used
   require_at_most(name, "sequence", size.sequence, options.context);
-  return language_modelling(Gpt(options), size, options.vocabulary);
+  return language_modelling(Gpt(options), size);
 }
 
 TrainingTask make_lstm_lm(std::string_view, const ModelSize& size) {
   const LstmLmOptions options{.layers = size.layers, .width = size.width};
-  return language_modelling(LstmLm(options), size, options.vocabulary);
+  return language_modelling(LstmLm(options), size);
 }
 
 TrainingTask make_unet(std::string_view name, const ModelSize& size) {
@@ -190,9 +203,10 @@ TrainingTask make_unet(std::string_view name, const ModelSize& size) {
   require_variance(name, size, size.layers);
   const UNetOptions options{.levels = size.layers, .width = size.width};
   return classification(UNet(options), [size, options](int64_t seed) {
-    RandomBatch random(seed);
-    return Batch{random.normal({size.batch, options.input_channels, size.image, size.image}),
-                 random.integers(options.classes, {size.batch, size.image, size.image})};
+    // Whether a pixel is bright.
+    const Tensor images =
+        RandomBatch(seed).normal({size.batch, options.input_channels, size.image, size.image});
+    return Batch{images, images.select(1, 0).gt(0).to(at::kLong)};
   });
 }
 
@@ -207,7 +221,7 @@ TrainingTask make_bert(std::string_view name, const ModelSize& size) {
       [model](const Batch& batch, const BlockRunner& run) mutable {
         return model->loss({batch[0], batch[1], batch[2], batch[3], batch[4]}, run);
       },
-      [options, size](int64_t seed) { return bert_batch(options, size, seed); });
+      [size](int64_t seed) { return bert_batch(size, seed); });
 }
 
 }  // namespace remat::models

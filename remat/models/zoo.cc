@@ -80,6 +80,7 @@ ZooEntry gpt2_small(const char* name, const char* description, bool fused) {
                          "language_models_are_unsupervised_multitask_learners.pdf",
                 .description = description,
                 .defaults = {.batch = 4, .sequence = 256, .layers = 12, .width = 768},
+                .largest = {.sequence = 1024},
                 .published_parameters = 124'439'808},
                [fused](std::string_view model, const ModelSize& size) {
                  return make_gpt(model, size, fused);
@@ -95,6 +96,7 @@ std::vector<ZooEntry> build_zoo() {
              .paper = "https://arxiv.org/abs/1810.04805",
              .description = "BERT-base, pre-training: attention spelled out, dropout 0.1",
              .defaults = {.batch = 8, .sequence = 128, .layers = 12, .width = 768},
+             .largest = {.sequence = 512},
              .published_parameters = 109'482'240,
              .head_parameters = 624'188},
             make_bert),

@@ -59,6 +59,7 @@ struct ZooEntry {
   std::string paper;        // where it is
   std::string description;  // one line
   ModelSize defaults;       // 0 where a size does not apply
+  ModelSize largest = {};   // that the model can take; 0: any
   // At the default size. The module has `head_parameters` more: layers that only its training loss
   // needs and that the published count leaves out.
   int64_t published_parameters = 0;

@@ -20,4 +20,13 @@ std::string op_label(const Graph& graph, OpId id) {
                      name(op.phase));
 }
 
+std::string layer_of(const std::string& scope, int depth) {
+  if (scope.empty()) return std::string(kNoLayer);
+  size_t end = 0;
+  for (int part = 0; depth > 0 && part < depth && end != std::string::npos; ++part) {
+    end = scope.find('.', end + (part > 0));
+  }
+  return depth > 0 ? scope.substr(0, end) : scope;
+}
+
 }  // namespace remat

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "remat/core/moves.h"
 #include "remat/core/place.h"
+#include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
 #include "remat/core/units.h"
+#include "remat/report/bar_chart.h"
 #include "remat/report/numbers.h"
 #include "remat/report/table.h"
 
@@ -44,7 +47,35 @@ std::string strategy_label(const PlanReport& report) {
   return fmt::format("{} ({})", report.strategy, report.chosen_strategy);
 }
 
+Moment moment_at_peak(const Graph& graph, const Schedule& schedule) {
+  const Simulation simulation = simulate(graph, schedule);
+  return simulation.timeline.empty() ? Moment{} : simulation.timeline[simulation.peak_step];
+}
+
+nlohmann::json moment_json(const Moment& moment) {
+  nlohmann::json json = {{"workspace", moment.workspace_bytes}};
+  for (size_t role = 0; role < kRoleCount; ++role) {
+    json[std::string(name(static_cast<Role>(role)))] = moment.by_role[role];
+  }
+  return json;
+}
+
+// "12 ops recomputed, 3 values packed, 2 offloaded (1.5 GiB)"
+std::string extra_work(const PlanReport& report) {
+  std::string text = fmt::format("{} ops recomputed", report.recomputed_ops);
+  if (report.packed_values > 0) text += fmt::format(", {} values packed", report.packed_values);
+  if (report.offloaded_values > 0) {
+    text += fmt::format(", {} offloaded ({})", report.offloaded_values, format_bytes(report.offloaded_bytes));
+  }
+  if (report.waited_ns > 0) text += fmt::format(", {} of it waiting for transfers", format_ns(report.waited_ns));
+  return text;
+}
+
 std::string gap(const PlanReport& report) {
+  if (report.bound_without_moves_ns) {
+    return fmt::format("without packing and offloading, no plan takes less than {}",
+                       format_ns(*report.bound_without_moves_ns));
+  }
   if (!report.lower_bound_time_ns) return "no bound known";
   return fmt::format(
       "at most {:.2f} % above the optimum (bound {})",
@@ -60,7 +91,7 @@ PlanReport report_plan(const Graph& graph, const Plan& plan, const Schedule& sch
   const Peak peak = simulate_peak(graph, schedule);
   // Addresses for what does not fit anyway are not worth a search.
   PlaceOptions place_options;
-  if (peak.bytes > budget_bytes) place_options.max_search_nodes = 0;
+  if (peak.bytes > budget_bytes) place_options.time_limit_seconds = 0;
   const Placement placement =
       plan.placement ? *plan.placement : place(graph, schedule, place_options);
   PlanReport report;
@@ -79,14 +110,24 @@ PlanReport report_plan(const Graph& graph, const Plan& plan, const Schedule& sch
   report.floor_op = floor.bytes <= peak.bytes ? op_label(graph, floor.op) : report.peak_op;
   report.time_ns = peak.time_ns;
   report.lower_bound_time_ns = plan.lower_bound_time_ns;
-  report.recomputed_ops = static_cast<int64_t>(plan.order.size()) - report.op_count;
+  report.bound_without_moves_ns = plan.bound_without_moves_ns;
+  const OrderCounts extra = count_extra(graph, plan.order);
+  report.recomputed_ops = extra.recomputed_ops;
+  report.packed_values = extra.packed_values;
+  report.offloaded_values = extra.offloaded_values;
+  report.offloaded_bytes = extra.offloaded_bytes;
+  report.waited_ns = simulate(graph, schedule).waited_ns;
+  report.channel_bytes = placement.channel_bytes;
   report.arena_bytes = placement.arena_bytes;
   report.max_live_bytes = placement.max_live_bytes;
+  report.placement = placement;
   report.note = plan.note;
+  report.keep_all_at_peak = moment_at_peak(graph, rewrite(graph, given_order(graph), {.reuse = false}));
+  report.at_peak = moment_at_peak(graph, schedule);
   return report;
 }
 
-std::string plan_text(const PlanReport& report) {
+std::string plan_text(const PlanReport& report, const TextStyle& style) {
   const int64_t whole = report.keep_all_peak_bytes;
   std::string out;
   const auto line = [&](std::string_view what, const std::string& amount, const std::string& more) {
@@ -103,26 +144,36 @@ std::string plan_text(const PlanReport& report) {
   line("floor", format_bytes(report.floor_bytes),
        share(report.floor_bytes, whole) + ", set by " + report.floor_op);
   line("time", format_ns(report.time_ns),
-       fmt::format("{}, {} ops recomputed", overhead(report), report.recomputed_ops));
+       fmt::format("{}, {}", overhead(report), extra_work(report)));
   line("gap", "", gap(report));
   line("arena", format_bytes(report.arena_bytes),
        fmt::format("{} more than is ever live at once",
                    format_bytes(report.arena_bytes - report.max_live_bytes)));
   line("planned in", fmt::format("{:.2f} s", report.plan_seconds), "");
   if (!report.note.empty()) out += fmt::format("{:<10} {}\n", "note", report.note);
+  out += "\n" + peak_chart(report.at_peak, &report.keep_all_at_peak, style);
   return out;
 }
 
 std::string plan_table(const std::vector<PlanReport>& reports) {
-  Table table({"strategy", "budget", "fits", "peak", "of keep-all", "time", "overhead",
-               "recomputes", "arena waste", "planned in"});
+  const bool moved = std::ranges::any_of(
+      reports, [](const PlanReport& report) { return report.packed_values + report.offloaded_values > 0; });
+  std::vector<std::string> titles = {"strategy", "budget", "fits", "peak", "of keep-all", "time", "overhead",
+                                     "recomputes", "arena waste", "planned in"};
+  if (moved) titles.insert(titles.begin() + 8, {"packed", "offloaded"});
+  Table table(titles);
   for (const PlanReport& report : reports) {
-    table.add_row({strategy_label(report), format_bytes(report.budget_bytes), report.feasible ? "yes" : "no",
-                   format_bytes(report.peak_bytes),
-                   share(report.peak_bytes, report.keep_all_peak_bytes), format_ns(report.time_ns),
-                   overhead(report), std::to_string(report.recomputed_ops),
-                   share(report.arena_bytes - report.max_live_bytes, report.max_live_bytes),
-                   fmt::format("{:.2f} s", report.plan_seconds)});
+    std::vector<std::string> cells = {
+        strategy_label(report), format_bytes(report.budget_bytes), report.feasible ? "yes" : "no",
+        format_bytes(report.peak_bytes), share(report.peak_bytes, report.keep_all_peak_bytes),
+        format_ns(report.time_ns), overhead(report), std::to_string(report.recomputed_ops),
+        share(report.arena_bytes - report.max_live_bytes, report.max_live_bytes),
+        fmt::format("{:.2f} s", report.plan_seconds)};
+    if (moved) {
+      cells.insert(cells.begin() + 8,
+                   {std::to_string(report.packed_values), std::to_string(report.offloaded_values)});
+    }
+    table.add_row(std::move(cells));
   }
   if (reports.empty()) return table.text();
   const PlanReport& any = reports.front();
@@ -154,11 +205,21 @@ nlohmann::json plan_json(const PlanReport& report) {
           {"lower_bound_time_ns", report.lower_bound_time_ns
                                       ? nlohmann::json(*report.lower_bound_time_ns)
                                       : nlohmann::json(nullptr)},
+          {"bound_without_moves_ns", report.bound_without_moves_ns
+                                         ? nlohmann::json(*report.bound_without_moves_ns)
+                                         : nlohmann::json(nullptr)},
           {"recomputed_ops", report.recomputed_ops},
+          {"packed_values", report.packed_values},
+          {"offloaded_values", report.offloaded_values},
+          {"offloaded_bytes", report.offloaded_bytes},
+          {"waited_ns", report.waited_ns},
+          {"channel_bytes", report.channel_bytes},
           {"plan_seconds", report.plan_seconds},
           {"arena_bytes", report.arena_bytes},
           {"max_live_bytes", report.max_live_bytes},
-          {"note", report.note}};
+          {"note", report.note},
+          {"peak_by_role", moment_json(report.at_peak)},
+          {"keep_all_peak_by_role", moment_json(report.keep_all_at_peak)}};
 }
 
 std::string infeasible_message(const PlanReport& report) {
@@ -191,6 +252,7 @@ nlohmann::json explain_json(const Graph& graph, const std::vector<Explanation>& 
   for (const Explanation& explanation : explanations) {
     const Storage& storage = graph.storage(explanation.storage);
     list.push_back({{"storage", storage.name},
+                    {"layer", layer_of(graph.op(*storage.creator).scope, 0)},
                     {"bytes", storage.bytes},
                     {"action", name(explanation.action)},
                     {"recomputes", explanation.recomputes},

@@ -10,24 +10,16 @@
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/units.h"
+#include "remat/report/bar_chart.h"
+#include "remat/report/details_json.h"
 #include "remat/report/numbers.h"
 #include "remat/report/table.h"
 
 namespace remat {
 namespace {
 
-constexpr std::string_view kNoLayer = "(no layer)";
 constexpr std::string_view kBeforeTheStep = "before the step";
 constexpr std::string_view kWorkspace = "workspace";
-
-std::string layer_of(const std::string& scope, int depth) {
-  if (scope.empty()) return std::string(kNoLayer);
-  size_t end = 0;
-  for (int part = 0; depth > 0 && part < depth && end != std::string::npos; ++part) {
-    end = scope.find('.', end + (part > 0));
-  }
-  return depth > 0 ? scope.substr(0, end) : scope;
-}
 
 class Rows {
  public:
@@ -38,7 +30,9 @@ class Rows {
   }
   void add_time(std::string_view name, const Op& op) {
     ProfileRow& row = (*this)[name];
-    (op.phase == Phase::forward ? row.forward_ns : row.backward_ns) += op.time_ns;
+    (op.phase == Phase::forward    ? row.forward_ns
+     : op.phase == Phase::backward ? row.backward_ns
+                                   : row.optimizer_ns) += op.time_ns;
     ++row.ops;
   }
   std::vector<ProfileRow> in_order() && { return std::move(rows_); }
@@ -89,15 +83,23 @@ std::vector<const Op*> first_users(const Graph& graph) {
 
 void add_table(std::string& out, const char* what, const std::vector<ProfileRow>& rows,
                const ProfileReport& report, size_t limit) {
-  Table table({what, "at the peak", "share", "forward", "backward", "share", "ops"});
+  const bool updates =
+      std::ranges::any_of(rows, [](const ProfileRow& row) { return row.optimizer_ns > 0; });
+  std::vector<std::string> header = {what, "at the peak", "share", "forward", "backward"};
+  if (updates) header.emplace_back("update");
+  header.insert(header.end(), {"share", "ops"});
+  Table table(header);
+  const auto time_cell = [](int64_t ns) { return ns > 0 ? format_ns(ns) : ""; };
   const auto add = [&](const ProfileRow& row) {
     const bool timed = row.ops > 0;
-    table.add_row({row.name, row.bytes > 0 ? format_bytes(row.bytes) : "",
-                   row.bytes > 0 ? share(row.bytes, report.keep_all_peak_bytes) : "",
-                   row.forward_ns > 0 ? format_ns(row.forward_ns) : "",
-                   row.backward_ns > 0 ? format_ns(row.backward_ns) : "",
-                   timed ? share(row.time_ns(), report.op_time_ns) : "",
-                   timed ? std::to_string(row.ops) : ""});
+    std::vector<std::string> cells = {
+        row.name, row.bytes > 0 ? format_bytes(row.bytes) : "",
+        row.bytes > 0 ? share(row.bytes, report.keep_all_peak_bytes) : "",
+        time_cell(row.forward_ns), time_cell(row.backward_ns)};
+    if (updates) cells.push_back(time_cell(row.optimizer_ns));
+    cells.push_back(timed ? share(row.time_ns(), report.op_time_ns) : "");
+    cells.push_back(timed ? std::to_string(row.ops) : "");
+    table.add_row(cells);
   };
   const size_t shown = rows.size() > limit + 1 ? limit : rows.size();
   for (size_t i = 0; i < shown; ++i) add(rows[i]);
@@ -107,6 +109,7 @@ void add_table(std::string& out, const char* what, const std::vector<ProfileRow>
       rest.bytes += rows[i].bytes;
       rest.forward_ns += rows[i].forward_ns;
       rest.backward_ns += rows[i].backward_ns;
+      rest.optimizer_ns += rows[i].optimizer_ns;
       rest.ops += rows[i].ops;
     }
     add(rest);
@@ -121,8 +124,15 @@ nlohmann::json rows_json(const std::vector<ProfileRow>& rows) {
                     {"peak_bytes", row.bytes},
                     {"forward_ns", row.forward_ns},
                     {"backward_ns", row.backward_ns},
+                    {"optimizer_ns", row.optimizer_ns},
                     {"ops", row.ops}});
   }
+  return list;
+}
+
+nlohmann::json layers_json(const std::vector<ProfileRow>& layers) {
+  nlohmann::json list = rows_json(layers);
+  for (size_t i = 0; i < layers.size(); ++i) list[i].update(cost_json(layers[i].cost));
   return list;
 }
 
@@ -132,6 +142,7 @@ ProfileReport profile(const Graph& graph, int depth) {
   const Schedule schedule = rewrite(graph, given_order(graph), {.reuse = false});
   const Simulation simulation = simulate(graph, schedule);
   ProfileReport report;
+  report.graph = std::make_shared<const Graph>(graph);
   report.op_count = static_cast<int64_t>(graph.ops.size());
   report.storage_count = static_cast<int64_t>(graph.storages.size());
   report.keep_all_peak_bytes = simulation.peak_bytes;
@@ -139,9 +150,13 @@ ProfileReport profile(const Graph& graph, int depth) {
   Rows roles, phases, layers, kinds;
   for (size_t r = 0; r < kRoleCount; ++r) roles[name(static_cast<Role>(r))];
   phases[kBeforeTheStep];
-  for (const Op& op : graph.ops) {
+  const std::vector<OpCost> costs = op_costs(graph);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    const std::string layer = layer_of(op.scope, depth);
     phases.add_time(name(op.phase), op);
-    layers.add_time(layer_of(op.scope, depth), op);
+    layers.add_time(layer, op);
+    layers[layer].cost.add(costs[i]);
     kinds.add_time(op.kind, op);
   }
   const std::vector<const Op*> users = first_users(graph);
@@ -162,10 +177,11 @@ ProfileReport profile(const Graph& graph, int depth) {
     belongs(op.workspace_bytes, kWorkspace, &op, true);
   }
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
-    if (schedule.steps[s].kind != StepKind::free) {
-      report.timeline.push_back(simulation.timeline[s]);
-    }
+    if (schedule.steps[s].kind == StepKind::free) continue;
+    if (s == simulation.peak_step) report.peak_run = report.timeline.size();
+    report.timeline.push_back(simulation.timeline[s]);
   }
+  if (!schedule.steps.empty()) report.at_peak = simulation.timeline[simulation.peak_step];
   const auto by_bytes = [](const ProfileRow& row) { return std::pair(row.bytes, row.time_ns()); };
   report.roles = std::move(roles).largest_first(by_bytes);
   std::erase_if(report.roles, [](const ProfileRow& row) { return row.bytes == 0; });
@@ -175,7 +191,7 @@ ProfileReport profile(const Graph& graph, int depth) {
   return report;
 }
 
-std::string profile_text(const ProfileReport& report, size_t rows) {
+std::string profile_text(const ProfileReport& report, size_t rows, const TextStyle& style) {
   std::string out = fmt::format("{}\n{} ops, {} storages\n\n", report.model, report.op_count,
                                 report.storage_count);
   out += fmt::format("peak   {:>10}   everything kept; set by {}\n",
@@ -193,7 +209,7 @@ std::string profile_text(const ProfileReport& report, size_t rows) {
                        format_ns(report.step_ns), report.rounds);
   }
   out += "\n";
-  add_table(out, "role", report.roles, report, report.roles.size());
+  out += "\n" + peak_chart(report.at_peak, nullptr, style);
   add_table(out, "phase", report.phases, report, report.phases.size());
   add_table(out, "layer", report.layers, report, rows);
   add_table(out, "kind of op", report.kinds, report, rows);
@@ -211,8 +227,23 @@ nlohmann::json profile_json(const ProfileReport& report) {
           {"rounds", report.rounds},
           {"by_role", rows_json(report.roles)},
           {"by_phase", rows_json(report.phases)},
-          {"by_layer", rows_json(report.layers)},
+          {"by_layer", layers_json(report.layers)},
           {"by_kind", rows_json(report.kinds)}};
+}
+
+nlohmann::json profile_details_json(const ProfileReport& report) {
+  nlohmann::json ops = ops_json(*report.graph);
+  const nlohmann::json no_cost = cost_json({});
+  for (const auto& [key, value] : no_cost.items()) ops[key] = nlohmann::json::array();
+  for (const OpCost& cost : op_costs(*report.graph)) {
+    const nlohmann::json row = cost_json(cost);
+    for (const auto& [key, value] : row.items()) ops[key].push_back(value);
+  }
+  ops["workspace_bytes"] = nlohmann::json::array();
+  for (const Op& op : report.graph->ops) ops["workspace_bytes"].push_back(op.workspace_bytes);
+  nlohmann::json timeline = moments_json(report.timeline);
+  timeline["peak_run"] = report.peak_run;
+  return {{"ops", std::move(ops)}, {"timeline", std::move(timeline)}};
 }
 
 }  // namespace remat

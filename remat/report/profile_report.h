@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "remat/core/graph.h"
 #include "remat/core/simulate.h"
+#include "remat/report/op_costs.h"
+#include "remat/report/text_style.h"
 
 namespace remat {
 
@@ -16,10 +19,12 @@ struct ProfileRow {
   std::string name;
   int64_t bytes = 0;
   int64_t forward_ns = 0;
-  int64_t backward_ns = 0;  // and optimizer
+  int64_t backward_ns = 0;
+  int64_t optimizer_ns = 0;
   int64_t ops = 0;
+  OpCost cost = {};  // of layers: what their ops make
 
-  int64_t time_ns() const { return forward_ns + backward_ns; }
+  int64_t time_ns() const { return forward_ns + backward_ns + optimizer_ns; }
 };
 
 // Where time and memory of a step go when everything is kept, nothing reused: as the plain
@@ -35,7 +40,10 @@ struct ProfileReport {
   std::vector<ProfileRow> phases; // a storage belongs to the phase and the layer that made it;
   std::vector<ProfileRow> layers; // an external to the layer that first uses it. Most bytes first
   std::vector<ProfileRow> kinds;  // of ops, slowest first; bytes: what they made of it
-  std::vector<Moment> timeline;   // at every op of the given order
+  Moment at_peak = {};
+  std::vector<Moment> timeline;        // at every op of the given order
+  size_t peak_run = 0;                 // where in it the peak is reached first
+  std::shared_ptr<const Graph> graph;  // what was profiled
 
   // What only the caller knows.
   int64_t eager_peak_bytes = 0;  // counted while plain LibTorch ran the step
@@ -47,9 +55,9 @@ struct ProfileReport {
 ProfileReport profile(const Graph& graph, int depth);
 
 // `rows` limits the layers and the kinds of ops; what is left out is summed up in one more row.
-std::string profile_text(const ProfileReport& report, size_t rows);
+std::string profile_text(const ProfileReport& report, size_t rows, const TextStyle& style = {});
 nlohmann::json profile_json(const ProfileReport& report);
-// A page that needs nothing else: the timeline as inline SVG, then the tables.
-std::string profile_html(const ProfileReport& report);
+// What the page shows beyond that: "ops", a table with the costs of each, and "timeline".
+nlohmann::json profile_details_json(const ProfileReport& report);
 
 }  // namespace remat

@@ -28,16 +28,29 @@ std::string method_label(const MethodReport& method) {
   return fmt::format("{} ({})", method.method, method.chosen_strategy);
 }
 
+// Calls visit(name, equal) for everything that was compared.
+template <typename Visit>
+void visit_compared(const SameBits& same, Visit visit) {
+  visit("loss", same.loss);
+  if (same.gradients) visit("gradients", *same.gradients);
+  if (same.parameters) visit("parameters", *same.parameters);
+  if (same.optimizer_state) visit("optimizer_state", *same.optimizer_state);
+  visit("buffers", same.buffers);
+  visit("rng", same.rng);
+}
+
 std::string differences(const SameBits& same) {
   std::string text;
-  const auto add = [&](bool equal, const char* what) {
+  visit_compared(same, [&](const char* what, bool equal) {
     if (!equal) text += (text.empty() ? "" : ", ") + std::string(what);
-  };
-  add(same.loss, "loss");
-  add(same.gradients, "gradients");
-  add(same.buffers, "buffers");
-  add(same.rng, "rng");
+  });
   return text;
+}
+
+nlohmann::json same_bits_json(const SameBits& same) {
+  nlohmann::json json = nlohmann::json::object();
+  visit_compared(same, [&](const char* what, bool equal) { json[what] = equal; });
+  return json;
 }
 
 std::string same_bits_cell(const SameBits& same) {
@@ -60,14 +73,13 @@ nlohmann::json method_json(const MethodReport& method) {
                {"resident_bytes", optional_json(method.resident_bytes)},
                {"outside_allocations", method.outside_allocations},
                {"recomputed_ops", method.recomputed_ops},
+               {"packed_values", method.packed_values},
+               {"offloaded_bytes", method.offloaded_bytes},
                {"plan_seconds", method.plan_seconds},
+               {"saved_plan", method.saved_plan},
                {"step_ns", method.step_ns},
                {"time_ratio_to_eager", method.time_ratio_to_eager},
-               {"bit_identical",
-                {{"loss", method.bit_identical.loss},
-                 {"gradients", method.bit_identical.gradients},
-                 {"buffers", method.bit_identical.buffers},
-                 {"rng", method.bit_identical.rng}}}});
+               {"bit_identical", same_bits_json(method.bit_identical)}});
   return json;
 }
 
@@ -113,8 +125,8 @@ std::string run_text(const RunReport& report) {
     out += "verified: the schedules by the independent checker, one more step with poisoned frees\n";
   }
   out += fmt::format(
-      "Peaks count every tensor and all scratch that LibTorch's allocator gives out, {} of it "
-      "parameters, buffers and batch. The resident set has more: scratch that kernels get elsewhere, "
+      "Peaks count every tensor and all scratch that LibTorch's allocator gives out, {} of it there before the "
+      "step: parameters, buffers, batch. The resident set has more: scratch that kernels get elsewhere, "
       "code, thread stacks, what malloc keeps.\n",
       format_bytes(report.external_bytes));
   return out;

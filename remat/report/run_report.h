@@ -9,13 +9,19 @@
 
 namespace remat {
 
-// What of a method's results had the bits of plain LibTorch's, at every step.
+// What of a method's results had the bits of plain LibTorch's, at every step. With the update
+// inside of the step there are no gradients after it, but parameters and what the optimizer keeps.
 struct SameBits {
   bool loss = true;
-  bool gradients = true;
+  std::optional<bool> gradients = true;
+  std::optional<bool> parameters = {};
+  std::optional<bool> optimizer_state = {};
   bool buffers = true;
   bool rng = true;
-  bool all() const { return loss && gradients && buffers && rng; }
+  bool all() const {
+    return loss && gradients.value_or(true) && parameters.value_or(true) &&
+           optimizer_state.value_or(true) && buffers && rng;
+  }
 };
 
 // How one way of training went: a plan that was executed, or eager checkpointing.
@@ -30,7 +36,10 @@ struct MethodReport {
   std::optional<int64_t> resident_bytes = {};  // what the process grew by; none where it cannot be known
   int64_t outside_allocations = 0;        // requests that the arena did not answer
   int64_t recomputed_ops = 0;
+  int64_t packed_values = 0;
+  int64_t offloaded_bytes = 0;  // in every step
   double plan_seconds = 0;
+  bool saved_plan = false;         // by the plan of an earlier process
   int64_t step_ns = 0;             // median
   double time_ratio_to_eager = 0;  // median of the rounds' ratios
   SameBits bit_identical = {};

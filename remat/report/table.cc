@@ -5,16 +5,13 @@
 #include <utility>
 
 namespace remat {
-namespace {
 
-// Columns a terminal needs for UTF-8 text: continuation bytes need none.
-size_t width_of(const std::string& text) {
+// Continuation bytes need no column.
+size_t text_width(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
 }
-
-}  // namespace
 
 Table::Table(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
 
@@ -24,19 +21,25 @@ void Table::add_row(std::vector<std::string> cells) {
 }
 
 std::string Table::text() const {
+  std::string out;
+  for (const std::string& line : lines()) out += line + "\n";
+  return out;
+}
+
+std::vector<std::string> Table::lines() const {
   std::vector<size_t> widths(rows_.front().size(), 0);
   for (const std::vector<std::string>& row : rows_) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
   }
-  std::string out;
+  std::vector<std::string> out;
   for (const std::vector<std::string>& row : rows_) {
     std::string line;
     for (size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - width_of(row[c]), ' ');
+      const std::string padding(widths[c] - text_width(row[c]), ' ');
       line += c == 0 ? row[c] + padding : "  " + padding + row[c];
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
+    out.push_back(std::move(line));
   }
   return out;
 }

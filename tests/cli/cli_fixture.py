@@ -15,8 +15,8 @@ GRAPHS = pathlib.Path()
 
 DONE, ERROR, USAGE, INFEASIBLE, INTERRUPTED = 0, 1, 2, 3, 130
 MIB = 1 << 20
-STRATEGIES = ["keep_all", "recompute_all", "every_k", "selective", "mutwo", "chain_dp", "search",
-              "optimal", "auto"]
+STRATEGIES = ["keep_all", "recompute_all", "every_k", "selective", "mutwo", "chain_dp", "pack_only",
+              "offload_only", "search", "optimal", "auto"]
 
 
 def chain(layers):
@@ -53,6 +53,14 @@ class CliTest(unittest.TestCase):
 
     def read(self, name):
         return (self.dir / name).read_text()
+
+    def page_data(self, name):
+        """What a page is made from, out of the page."""
+        begin = '<script type="application/json" id="data">'
+        page = self.read(name)
+        self.assertTrue(page.startswith("<!doctype html>"))
+        at = page.index(begin) + len(begin)
+        return json.loads(page[at:page.index("</script>", at)])
 
     def files(self):
         return sorted(path.name for path in self.dir.iterdir())

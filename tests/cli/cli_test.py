@@ -25,7 +25,7 @@ class HelpTest(CliTest):
         expected = {
             "": "plan explain verify --help --version",
             "plan": "GRAPH --budget --strategy --every-k --time-limit --moves --seed --keep-order "
-                    "--placed --schedule --json 1.5GiB 50%",
+                    "--placed --schedule --html --details --json 1.5GiB 50%",
             "explain": "GRAPH --budget --strategy --value --json",
             "verify": "GRAPH SCHEDULE --budget --json",
         }
@@ -34,6 +34,13 @@ class HelpTest(CliTest):
                 text = self.done(f"{command} {flag}")
                 for word in words.split() + (STRATEGIES if "--strategy" in words else []):
                     self.assertIn(word, text)
+
+    def test_help_is_for_people(self):
+        for command in ["", "plan", "explain", "verify"]:
+            text = self.done(f"{command} --help")
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+            self.assertNotRegex(text, r"INT|NONNEGATIVE|FLOAT")
 
     def test_help_wins(self):
         self.assertIn("Usage", self.done("plan --budget 50% --help"))
@@ -68,7 +75,7 @@ class UsageTest(CliTest):
         for rest in ["", "net", "net --budget 50%,60%", "net --budget 50% --budget 60%",
                      "net --budget 50% --strategy all"]:
             self.check("remat explain", "explain " + rest)
-        for rest in ["", "net", "net net", "- - --budget 50%"]:
+        for rest in ["", "net --budget 50%", "net net", "- - --budget 50%"]:
             self.check("remat verify", "verify " + rest)
 
     # CLI11 said "A subcommand is required" to that.

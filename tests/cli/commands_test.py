@@ -214,14 +214,14 @@ class ExplainTest(CliTest):
     def test_every_decision_has_a_reason(self):
         for strategy in STRATEGIES:
             with self.subTest(strategy=strategy):
-                text = self.done(f"explain net --budget 100% --strategy {strategy}")
+                text = self.done(f"explain net --values --budget 100% --strategy {strategy}")
                 self.assertTrue(text)
                 for line in text.splitlines():
                     self.assertRegex(line, r"\A(keep|recompute) +a\d \(1 MiB, made by f\d, .*: \S")
 
     # The search records no reasons; its values were said to be passed through by something else.
     def test_the_default_strategy_gives_numbers_too(self):
-        lines = self.done("explain net --budget 6MiB").splitlines()
+        lines = self.done("explain net --values --budget 6MiB").splitlines()
         self.assertTrue([line for line in lines if line.startswith("recompute")])
         for line in lines:
             self.assertRegex(line.split(": ", 1)[1], r"\d|passes through")
@@ -244,7 +244,7 @@ class ExplainTest(CliTest):
         self.assertEqual(explained["strategy"], "recompute_all")
         self.assertTrue(explained["feasible"])
         self.assertEqual({key for value in explained["values"] for key in value},
-                         {"storage", "bytes", "action", "recomputes", "reason"})
+                         {"storage", "layer", "bytes", "action", "recomputes", "reason"})
 
     def test_infeasible(self):
         result = self.remat("explain net --budget 3MiB --strategy keep_all")

@@ -50,6 +50,22 @@ TEST(Effort, EndsWithTheCpuTimeOfTheWhole) {
   EXPECT_FALSE(ample.part().exhausted());
 }
 
+TEST(Effort, ThatIsAPartOfTheTimeLeavesTheRest) {
+  Effort whole(0.02);
+  {
+    Effort first = whole.part_of_time(0.25);
+    Effort inner = first.part();
+    while (!inner.exhausted()) inner.spend(1'000);
+    EXPECT_TRUE(first.exhausted());
+    EXPECT_GT(first.left(), 0);
+  }
+  EXPECT_FALSE(whole.part().out_of_cpu());
+  Effort counted;
+  EXPECT_FALSE(counted.part_of_time(0.5).out_of_cpu());  // half of no end is none
+  Effort over(0.0);
+  EXPECT_TRUE(over.part_of_time(0.5).out_of_cpu());
+}
+
 // The clock is looked at now and then only, but then at the latest.
 TEST(Effort, NoticesTheEndOfCpuTimeAfterSomeWork) {
   const double begin = thread_cpu_seconds();

@@ -6,7 +6,10 @@
 #include <random>
 
 #include "remat/core/error.h"
+#include "remat/core/graph_builder.h"
+#include "tests/testing/moving_step.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_moves.h"
 
 namespace remat {
 namespace {
@@ -51,7 +54,18 @@ std::string op_line(const std::string& rest) {
          rest + "\n";
 }
 
-TEST(GraphText, PrintsWhatItParses) { EXPECT_EQ(print_graph(parse_graph(kSmall)), kSmall); }
+// Two ops and what the rest says.
+std::string moves_text(const std::string& rest) {
+  return "remat-graph 1\nexternal x 8 input\nop a forward kind=k time_ns=1 reads=x creates=s:8,t:8,u:8\n"
+         "op b forward kind=k time_ns=1 reads=s,t,t creates=v:8\nop c forward kind=k time_ns=1 updates=t\n"
+         "op d forward kind=k time_ns=1 reads=s creates=w:8 random\n" +
+         rest + "\n";
+}
+
+TEST(GraphText, PrintsWhatItParses) {
+  EXPECT_EQ(print_graph(parse_graph(kSmall)), kSmall);
+  EXPECT_EQ(print_graph(parse_graph(testing::kMovingStepGraph)), testing::kMovingStepGraph);
+}
 
 TEST(GraphText, ParsesWhatItPrintsOnRandomGraphs) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
@@ -59,6 +73,49 @@ TEST(GraphText, ParsesWhatItPrintsOnRandomGraphs) {
     const Graph graph = testing::random_graph(generator);
     EXPECT_EQ(parse_graph(print_graph(graph)), graph) << "seed " << seed;
   }
+}
+
+TEST(GraphText, ParsesWhatItPrintsOfMoves) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    std::mt19937_64 generator(seed);
+    Graph graph = testing::random_graph(generator);
+    testing::add_random_moves(generator, graph);
+    EXPECT_EQ(parse_graph(print_graph(graph)), graph) << "seed " << seed;
+  }
+}
+
+TEST(GraphText, ReadsPackedFormsAndTheChannel) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  ASSERT_EQ(graph.packed_forms.size(), 2u);
+  const PackedForm& mask = graph.packed_forms[0];
+  EXPECT_EQ(graph.storage(mask.storage).name, "m");
+  EXPECT_EQ(mask.rule, "two_values");
+  EXPECT_EQ(mask.bytes, 2);
+  EXPECT_EQ(mask.pack_ns, 3);
+  EXPECT_EQ(mask.unpack_ns, 4);
+  EXPECT_TRUE(mask.readers.empty());
+  const PackedForm& sign = graph.packed_forms[1];
+  EXPECT_FALSE(sign.unpack_ns);
+  ASSERT_EQ(sign.readers.size(), 1u);
+  EXPECT_EQ(graph.op(sign.readers[0]).name, "b5");
+  EXPECT_EQ(graph.channel, (ChannelModel{.write_bytes_per_s = 2'000'000'000,
+                                    .read_bytes_per_s = 4'000'000'000,
+                                    .latency_ns = 5,
+                                    .alignment = 128}));
+}
+
+// In any order of keys, the channel anywhere, externals and outputs after packed forms too.
+TEST(GraphText, LinesOfMovesMayStandInAnyOrder) {
+  const Graph graph = parse_graph(
+      "remat-graph 1\nchannel latency_ns=1 read_bytes_per_s=3 write_bytes_per_s=2\n"
+      "op a forward kind=k time_ns=1 creates=s:8\nop b forward kind=k time_ns=1 reads=s creates=t:8\n"
+      "packed s readers=b unpack_ns=3 pack_ns=2 bytes=1 rule=bits\noutput t\nexternal x 4 input\n");
+  EXPECT_EQ(print_graph(graph),
+            "remat-graph 1\nexternal x 4 input\nop a forward kind=k time_ns=1 creates=s:8\n"
+            "op b forward kind=k time_ns=1 reads=s creates=t:8\noutput t\n"
+            "packed s rule=bits bytes=1 pack_ns=2 unpack_ns=3 readers=b\n"
+            "channel write_bytes_per_s=2 read_bytes_per_s=3 latency_ns=1\n");
+  EXPECT_EQ(parse_graph(print_graph(graph)), graph);
 }
 
 TEST(GraphText, VersionsCountUpdates) {
@@ -170,18 +227,113 @@ TEST(GraphText, EveryMistakeIsAnErrorWithItsLine) {
   }
 }
 
+TEST(GraphText, EveryMistakeInALineOfMovesIsAnErrorWithItsLine) {
+  const std::string good = "rule=r bytes=1 pack_ns=1 unpack_ns=1";
+  const std::string packed = "packed s rule=r bytes=1 pack_ns=1 ";
+  const std::string channel = "channel write_bytes_per_s=1 read_bytes_per_s=1 latency_ns=1";
+  const auto text = [](const std::string& line) { return moves_text(line); };
+  ASSERT_EQ(error_of(text(packed + "unpack_ns=1 readers=b")), "no error");
+  ASSERT_EQ(error_of(text(channel)), "no error");
+  const std::vector<BadText> texts = {
+      {text("packed"), 7, "packed line ends early; expected packed <storage> rule=<name> bytes=<int>"},
+      {text("packed s"), 7, "no rule=; expected packed <storage>"},
+      {text("packed s bytes=1 pack_ns=1 unpack_ns=1"), 7, "no rule="},
+      {text("packed s rule=r pack_ns=1 unpack_ns=1"), 7, "no bytes="},
+      {text("packed s rule=r bytes=1 unpack_ns=1"), 7, "no pack_ns="},
+      {text(packed), 7, "packed 's' has no unpack_ns= and no readers=; expected one of them"},
+      {text("packed s rule bytes=1"), 7, "expected <key>=<value>"},
+      {text("packed s rule= bytes=1"), 7, "key 'rule' has no value; expected one"},
+      {text(packed + "unpack_ns=1 rule=q"), 7, "key 'rule' is given twice"},
+      {text(packed + "unpack_ns=1 level=9"), 7, "unknown key 'level'; expected packed <storage>"},
+      {text("packed s rule=r bytes=x pack_ns=1"), 7, "bytes is 'x'; expected a whole number"},
+      {text("packed s rule=r bytes=-1 pack_ns=1"), 7, "expected a whole number, zero or more"},
+      {text("packed s rule=r bytes=1 pack_ns=1.5"), 7, "pack_ns is '1.5'; expected a whole number"},
+      {text(packed + "unpack_ns=soon"), 7, "unpack_ns is 'soon'; expected a whole number"},
+      {text("packed s rule=r bytes=1 pack_ns=9223372036854775807 unpack_ns=1"), 7, "expected at most"},
+      {text("packed s rule=r bytes=1 pack_ns=9007199254740991 unpack_ns=1"), 7, "sum of all times"},
+      {text("packed later " + good), 7, "packed names storage 'later', which no earlier line"},
+      {text("packed x " + good), 7, "packed names 'x', an external; expected a storage that the step creates"},
+      {text("packed u " + good), 7, "'u', which no op reads at its last version"},  // never read
+      {text("packed t " + good), 7, "'t', which no op reads at its last version"},  // updated since
+      {text("packed s " + good) + "packed s " + good + "\n", 8, "'s' has a packed form already; expected one"},
+      {text("packed s rule=r bytes=8 pack_ns=1 unpack_ns=1"), 7, "takes 8 bytes; expected less than its 8"},
+      {text(packed + "readers=b,b"), 7, "readers names 'b' twice; expected once"},
+      {text(packed + "readers=b,,d"), 7, "empty element"},
+      {text(packed + "readers=nobody"), 7, "readers names op 'nobody'; expected an op of the graph"},
+      {text(packed + "readers=a"), 7, "'a', which does not read 's' at version 0; expected that it does, once"},
+      {text(packed + "readers=d"), 7, "'d', which is random or changes something"},
+      {text("packed s " + good) + "op e forward kind=k time_ns=1 reads=s\n", 8,
+       "op 'e' comes after a packed form; expected ops first"},
+      {text("channel"), 7, "no write_bytes_per_s=; expected channel write_bytes_per_s=<int>"},
+      {text("channel write_bytes_per_s=1 latency_ns=1"), 7, "no read_bytes_per_s="},
+      {text("channel write_bytes_per_s=1 read_bytes_per_s=1"), 7, "no latency_ns="},
+      {text(channel + " width=3"), 7, "unknown key 'width'; expected channel"},
+      {text(channel + " latency_ns=1"), 7, "key 'latency_ns' is given twice"},
+      {text(channel + " alignment="), 7, "key 'alignment' has no value"},
+      {text(channel + " fast"), 7, "expected <key>=<value>"},
+      {text("channel write_bytes_per_s=0 read_bytes_per_s=1 latency_ns=1"), 7, "carries 0 bytes per second"},
+      {text("channel write_bytes_per_s=1 read_bytes_per_s=0 latency_ns=1"), 7, "expected one or more"},
+      {text("channel write_bytes_per_s=1 read_bytes_per_s=9223372036854775807 latency_ns=1"), 7,
+       "bytes per second is 9223372036854775807; expected at most"},
+      {text("channel write_bytes_per_s=1 read_bytes_per_s=1 latency_ns=9223372036854775807"), 7,
+       "latency_ns is 9223372036854775807; expected at most"},
+      {text(channel + " alignment=0"), 7, "alignment is 0; expected a power of two up to 1048576"},
+      {text(channel + " alignment=96"), 7, "alignment is 96; expected a power of two"},
+      {text(channel + " alignment=2097152"), 7, "alignment is 2097152; expected a power of two up to"},
+      {text(channel + " alignment=9223372036854775807"), 7, "expected a power of two"},
+      {text(channel) + channel + "\n", 8, "a second channel; expected one"},
+      {"remat-graph 1\nexternal a~ 4 input\n", 2, "not allowed"},
+      {"remat-graph 1\nop a forward kind=k time_ns=1 creates=s^:8\n", 2, "not allowed"},
+  };
+  for (const BadText& bad : texts) {
+    const std::string message = error_of(bad.text);
+    EXPECT_NE(message.find("[parse_graph] line " + std::to_string(bad.line) + ": "), std::string::npos)
+        << bad.text << "\ngave: " << message;
+    EXPECT_NE(message.find(bad.phrase), std::string::npos) << bad.text << "\ngave: " << message;
+  }
+}
+
+// t is read twice by b: which of the two would be the packed bytes?
+TEST(GraphText, AReaderReadsTheValueOnce) {
+  const std::string text = moves_text("packed t rule=r bytes=1 pack_ns=1 readers=b");
+  const std::string read_later = text.substr(0, text.find("op c ")) +
+                                 text.substr(text.find("packed t"));
+  EXPECT_NE(error_of(read_later).find("'b', which does not read 't' at version 0; expected that it does, once"),
+            std::string::npos)
+      << error_of(read_later);
+}
+
 TEST(GraphText, HugeLinesGiveShortErrors) {
   const std::string junk(10'000'000, 'z');
   EXPECT_LT(error_of(junk).size(), 300u);
   EXPECT_LT(error_of("remat-graph 1\n" + junk).size(), 300u);
   EXPECT_LT(error_of("remat-graph 1\nexternal " + junk + " -1 input").size(), 300u);
   EXPECT_LT(error_of("remat-graph 1\nop a forward kind=k time_ns=1 reads=" + junk).size(), 300u);
+  for (const std::string start : {"packed ", "packed s rule=", "packed s ", "packed s bytes=", "channel ",
+                                  "channel latency_ns=", "packed s rule=r bytes=1 pack_ns=1 readers="}) {
+    EXPECT_LT(error_of("remat-graph 1\nop a forward kind=k time_ns=1 creates=s:8\n"
+                       "op b forward kind=k time_ns=1 reads=s\n" + start + junk).size(), 400u) << start;
+  }
 }
 
 TEST(GraphText, ALineOfAMillionReadsIsFine) {
   std::string text = "remat-graph 1\nexternal x 4 input\nop a forward kind=k time_ns=1 reads=x";
   for (int i = 0; i < 1'000'000; ++i) text += ",x";
   EXPECT_EQ(parse_graph(text).ops[0].reads.size(), 1'000'001u);
+}
+
+TEST(GraphBuilder, IsUnchangedByAFormThatIsRefused) {
+  GraphBuilder builder;
+  builder.op({.name = "a", .kind = "k", .creates = {{"s", 8}}});
+  builder.op({.name = "b", .kind = "k", .reads = {"s"}, .creates = {{"t", 8}}});
+  EXPECT_THROW(builder.packed({.storage = "s", .rule = "r", .bytes = 1, .readers = {"b", "nobody"}}), Error);
+  EXPECT_THROW(builder.channel({.write_bytes_per_s = 1, .read_bytes_per_s = 1, .alignment = 3}), Error);
+  builder.op({.name = "c", .kind = "k", .reads = {"s"}});  // ops may still come
+  builder.packed({.storage = "s", .rule = "r", .bytes = 1, .readers = {"b"}});
+  builder.channel({.write_bytes_per_s = 1, .read_bytes_per_s = 1});
+  const Graph graph = std::move(builder).build();
+  EXPECT_EQ(graph.packed_forms.size(), 1u);
+  EXPECT_TRUE(graph.channel);
 }
 
 TEST(GraphBuilder, IsUnchangedByAnOpThatIsRefused) {

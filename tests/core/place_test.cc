@@ -14,16 +14,21 @@
 #include "remat/core/rewrite.h"
 #include "remat/core/schedule_text.h"
 #include "tests/testing/check_placement.h"
+#include "tests/testing/moving_step.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_moves.h"
+#include "tests/testing/random_order.h"
+#include "tests/testing/random_packing.h"
 
 namespace remat {
 namespace {
 
 using testing::placement_fault;
 
-// Only the node limit may end a search here: what a test sees must not depend on the machine.
-PlaceOptions nodes(int64_t count) {
-  return {.max_search_nodes = count, .time_limit_seconds = 3600};
+// Only counted work may end a search here: what a test sees must not depend on the machine.
+Placement place_with(const Graph& graph, const Schedule& schedule, int64_t nodes) {
+  Effort effort = testing::search_nodes(nodes);
+  return place(graph, schedule, {}, effort);
 }
 
 // A graph from text, its ops in the order in which they stand (or in `order`, by number), placed
@@ -37,7 +42,7 @@ struct Placed {
     }
     for (const int32_t op : order) ops.push_back(static_cast<OpId>(op));
     schedule = rewrite(graph, ops);
-    placement = place(graph, schedule, nodes(100'000));
+    placement = place_with(graph, schedule, 100'000);
     EXPECT_EQ(placement_fault(graph, schedule, placement), "");
   }
 
@@ -55,6 +60,16 @@ struct Placed {
   Schedule schedule;
   Placement placement;
 };
+
+// What it does is paid for by the plan that it is done for, the greedy orders included.
+TEST(Place, IsChargedToAnEffort) {
+  std::mt19937_64 generator(1);
+  const Graph graph = testing::random_graph(generator);
+  const Schedule schedule = rewrite(graph, given_order(graph));
+  Effort effort;
+  place(graph, schedule, {.time_limit_seconds = 0}, effort);
+  EXPECT_GT(effort.spent(), 0);
+}
 
 TEST(Place, NothingNeedsNoArena) {
   const Placed placed("external x 100 input\n");
@@ -197,7 +212,7 @@ TEST(Place, HoldsOnRandomGraphsWithRecomputation) {
     options.largest_bytes = testing::chance(generator, 0.2) ? 100 : 4096;
     const Graph graph = testing::random_graph(generator, options);
     const Schedule schedule = rewrite(graph, random_order(generator, graph, 8));
-    const Placement placement = place(graph, schedule, nodes(20'000));
+    const Placement placement = place_with(graph, schedule, 20'000);
     ASSERT_EQ(placement_fault(graph, schedule, placement), "") << "seed " << seed;
     wasteful += placement.arena_bytes > placement.max_live_bytes ? 1 : 0;
   }
@@ -211,10 +226,87 @@ TEST(Place, SameInputSamePlacement) {
     options.forward_ops = 60;
     const Graph graph = testing::random_graph(generator, options);
     const Schedule schedule = rewrite(graph, random_order(generator, graph, 20));
-    const Placement once = place(graph, schedule, nodes(5000));
-    const Placement again = place(graph, schedule, nodes(5000));
+    const Placement once = place_with(graph, schedule, 5000);
+    const Placement again = place_with(graph, schedule, 5000);
     EXPECT_EQ(once.instance_offset, again.instance_offset) << "seed " << seed;
     EXPECT_EQ(once.workspace_offset, again.workspace_offset) << "seed " << seed;
+  }
+}
+
+// The channel takes addresses and sizes that are multiples of 128: m 128, a 128, m~ 128, ... Most is live
+// at f5 (a, m~, r, s, l) and at b5 (l, m~, r~, g5, its workspace): five times 128.
+TEST(Place, OffloadedSchedulesHaveTheAlignmentOfTheChannel) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const Schedule schedule = parse_schedule(testing::kMovingStepSchedule, graph);
+  EXPECT_EQ(arena_alignment(graph, schedule), 128);
+  const Placement placement = place_with(graph, schedule, 100'000);
+  EXPECT_EQ(placement_fault(graph, schedule, placement), "");
+  EXPECT_EQ(placement.max_live_bytes, 5 * 128);
+  EXPECT_EQ(placement.arena_bytes, 5 * 128);
+  EXPECT_EQ(placement.channel_bytes, 128);
+  for (size_t i = graph.external_count; i < schedule.instances.size(); ++i) {
+    EXPECT_EQ(placement.instance_offset[i] % 128, 0) << i;
+  }
+}
+
+TEST(Place, WithoutOffloadsTheChannelDoesNotMatter) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const Schedule schedule = rewrite(graph, given_order(graph));
+  EXPECT_EQ(arena_alignment(graph, schedule), 64);
+  EXPECT_EQ(place(graph, schedule).channel_bytes, 0);
+}
+
+// a of 200 bytes and b of 10, which is written twice: 256, 128 and 128 on the channel.
+TEST(Place, EveryOffloadHasBytesOfItsOwnOnTheChannel) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+op a forward kind=k time_ns=1 creates=a:200
+op b forward kind=k time_ns=1 creates=b:10
+op c forward kind=k time_ns=1 reads=a,b creates=c:1
+output c
+channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0 alignment=128
+)");
+  const Schedule schedule = parse_schedule(R"(remat-schedule 1
+run b creates=b
+offload b reads=b creates=b^
+free b
+run a creates=a
+offload a reads=a creates=a^
+free a
+prefetch b reads=b^ creates=b#1
+free b^
+offload b reads=b#1 creates=b^#1
+free b#1
+prefetch b reads=b^#1 creates=b#2
+free b^#1
+prefetch a reads=a^ creates=a#1
+free a^
+run c reads=a#1,b#2 creates=c
+free a#1
+free b#2
+)",
+                                           graph);
+  const Placement placement = place_with(graph, schedule, 100'000);
+  EXPECT_EQ(placement_fault(graph, schedule, placement), "");
+  EXPECT_EQ(placement.channel_bytes, 128 + 256 + 128);
+  const auto offset = [&](std::string_view instance) {
+    for (size_t i = 0; i < schedule.instances.size(); ++i) {
+      if (instance_name(graph, schedule.instances[i]) == instance) return placement.instance_offset[i];
+    }
+    return kNoAddress;
+  };
+  EXPECT_EQ(offset("b^"), 0);
+  EXPECT_EQ(offset("a^"), 128);
+  EXPECT_EQ(offset("b^#1"), 128 + 256);
+}
+
+TEST(Place, IsRightOnRandomGraphsWithMoves) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 generator(seed);
+    Graph graph = testing::random_graph(generator);
+    testing::add_random_moves(generator, graph);
+    const Schedule schedule = rewrite(
+        graph, testing::with_random_moves(generator, graph, testing::random_order(generator, graph, 10), 40));
+    ASSERT_EQ(placement_fault(graph, schedule, place_with(graph, schedule, 1000)), "") << "seed " << seed;
   }
 }
 

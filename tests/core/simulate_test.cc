@@ -13,7 +13,9 @@
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/schedule_text.h"
+#include "tests/testing/moving_step.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
 #include "tests/testing/small_step.h"
 
@@ -220,6 +222,180 @@ TEST(Simulate, TheSmallStep) {
   EXPECT_EQ(simulation.timeline.back().bytes, 9 + 1 + 8);  // externals, l, ga
 }
 
+std::vector<int64_t> begins_of(const Simulation& simulation) {
+  std::vector<int64_t> begins_ns;
+  for (const Moment& moment : simulation.timeline) begins_ns.push_back(moment.begin_ns);
+  return begins_ns;
+}
+
+// A packed copy counts for its packed bytes, one on the channel for none.
+TEST(Simulate, BytesOfWhatIsPackedAndAway) {
+  const Simulation simulation = simulated(testing::kMovingStepGraph, testing::kMovingStepSchedule);
+  EXPECT_EQ(bytes_of(simulation), (Bytes{
+                                      4 + 64,       // x, m
+                                      68 + 100,     // a
+                                      168 + 2,      // pack m
+                                      170 - 64,     // free m
+                                      106 + 40,     // r
+                                      146,          // offload a: the write begins
+                                      146 + 10,     // s
+                                      156,          // relu, in place
+                                      156 + 1,      // l
+                                      157 - 10,     // free s
+                                      147 + 5,      // pack r
+                                      152 - 40,     // free r
+                                      112 - 100,    // free a, when it is written
+                                      12 + 40 + 7,  // b5: g5 and its workspace
+                                      52 - 5,       // free r~
+                                      47 + 100,     // prefetch a: the bytes are taken when the read begins
+                                      147,          // free a^
+                                      147,          // b3 writes over g5
+                                      147 - 100,    // free a#1
+                                      47 + 64,      // unpack m
+                                      111 - 2,      // free m~
+                                      109 + 10,     // g2
+                                      119 - 40,     // free g3
+                                      79 - 64,      // free m#1: x, l, g2
+                                  }));
+  EXPECT_EQ(simulation.peak_bytes, testing::kMovingStepPeakBytes);
+  EXPECT_EQ(simulation.peak_step, 2u);
+  // m~ is a part of m's role.
+  EXPECT_EQ(of_role(simulation.timeline[3], Role::activation), 2 + 100);
+}
+
+// 100 bytes of a are written in 5 + 50 ns and read in 5 + 25.
+TEST(Simulate, TimeOfWhatIsPackedAndAway) {
+  const Simulation simulation = simulated(testing::kMovingStepGraph, testing::kMovingStepSchedule);
+  EXPECT_EQ(begins_of(simulation), (Bytes{
+                                       0,         // f1: 10
+                                       10,        // f2: 20
+                                       30,        // pack m: 3
+                                       33,        // free m
+                                       33,        // f3: 30
+                                       63,        // offload a: until 63 + 55 = 118
+                                       63,        // f4: 5
+                                       68,        // relu: 5
+                                       73,        // f5: 40
+                                       113,       // free s
+                                       113,       // pack r: 2
+                                       115,       // free r
+                                       118,       // free a waits for the write, 3 ns
+                                       118,       // b5: 40
+                                       158,       // free r~
+                                       158,       // prefetch a: until 158 + 30 = 188
+                                       158,       // free a^
+                                       188,       // b3 waits for the read, 30 ns; takes 30
+                                       218,       // free a#1
+                                       218,       // unpack m: 4
+                                       222, 222,  // free m~; b2: 20
+                                       242, 242,  // frees
+                                   }));
+  EXPECT_EQ(simulation.time_ns, 200 + 3 + 2 + 4 + 3 + 30);  // ops, pack, pack, unpack, waits
+  EXPECT_EQ(simulation.waited_ns, 3 + 30);
+}
+
+// a and b of 100 bytes each; a byte takes a nanosecond.
+constexpr std::string_view kTransfers = R"(remat-graph 1
+op a forward kind=k time_ns=10 creates=a:100
+op b forward kind=k time_ns=10 creates=b:100
+op c forward kind=k time_ns=10 reads=a,b creates=c:1
+output c
+channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=7
+)";
+
+TEST(Simulate, TransfersWaitForEachOther) {
+  const Simulation simulation = simulated(kTransfers, R"(remat-schedule 1
+run a creates=a
+offload a reads=a creates=a^
+run b creates=b
+offload b reads=b creates=b^
+free a
+free b
+prefetch b reads=b^ creates=b#1
+prefetch a reads=a^ creates=a#1
+free b^
+free a^
+run c reads=a#1,b#1 creates=c
+free a#1
+free b#1
+)");
+  EXPECT_EQ(begins_of(simulation), (Bytes{
+                                       0, 10,  // a is written from 10 to 117
+                                       10, 20, // b from 117 to 224
+                                       117,    // free a
+                                       224,    // free b
+                                       224,    // b is read from 224 to 331
+                                       224,    // a from 331 to 438
+                                       224, 224,
+                                       438,    // c
+                                       448, 448,
+                                   }));
+  EXPECT_EQ(simulation.time_ns, 448);
+  EXPECT_EQ(simulation.waited_ns, (117 - 20) + (224 - 117) + (438 - 224));
+  EXPECT_EQ(bytes_of(simulation), (Bytes{100, 100, 200, 200, 100, 0, 100, 200, 200, 200, 201, 101, 1}));
+}
+
+// What was brought back and is freed unused, updated in place or offloaded again has been read by then.
+TEST(Simulate, WhoeverEndsAReadWaitsForIt) {
+  const Simulation simulation = simulated(kTransfers, R"(remat-schedule 1
+run a creates=a
+offload a reads=a creates=a^
+free a
+prefetch a reads=a^ creates=a#1
+offload a reads=a#1 creates=a^#1
+free a#1
+prefetch a reads=a^#1 creates=a#2
+free a#2
+)");
+  EXPECT_EQ(begins_of(simulation), (Bytes{
+                                       0, 10,
+                                       117,  // free a: written
+                                       117,  // read until 224
+                                       224,  // offload waits; written until 331
+                                       331,  // free a#1
+                                       331,  // read until 438
+                                       438,  // free a#2
+                                   }));
+  EXPECT_EQ(simulation.time_ns, 438);
+}
+
+// Whoever called the step uses an output. Its read went on for nothing when the step was over.
+TEST(Simulate, TheEndOfTheStepWaitsForOutputs) {
+  const Simulation simulation = simulated(R"(remat-graph 1
+op a forward kind=k time_ns=10 creates=a:100
+op b forward kind=k time_ns=200 reads=a creates=b:100
+output a
+output b
+channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=7
+)",
+                                          R"(remat-schedule 1
+run a creates=a
+offload a reads=a creates=a^
+run b reads=a creates=b
+free a
+prefetch a reads=a^ creates=a#1
+free a^
+)");
+  EXPECT_EQ(simulation.timeline.back().begin_ns, 210);
+  EXPECT_EQ(simulation.time_ns, 210 + 107);
+  EXPECT_EQ(simulation.waited_ns, 107);
+}
+
+TEST(Simulate, ReadsOfWhatIsBeingWrittenDoNotWait) {
+  const Simulation simulation = simulated(kTransfers, R"(remat-schedule 1
+run a creates=a
+offload a reads=a creates=a^
+run b creates=b
+run c reads=a,b creates=c
+free b
+free a
+free a^
+)");
+  EXPECT_EQ(simulation.timeline[3].begin_ns, 20);
+  EXPECT_EQ(simulation.time_ns, 117);  // free a
+  EXPECT_EQ(simulation.waited_ns, 117 - 30);
+}
+
 TEST(Simulate, ExternalsAlone) {
   constexpr std::string_view kGraph = "remat-graph 1\nexternal x 5 input\nexternal w 6 param\n";
   const Simulation simulation = simulated(kGraph, "remat-schedule 1\n");
@@ -265,6 +441,29 @@ TEST(Simulate, RolesAndWorkspaceSumToTheBytesOnRandomGraphs) {
     ASSERT_EQ(peak.bytes, simulation.peak_bytes) << seed;
     ASSERT_EQ(peak.step, simulation.peak_step) << seed;
     ASSERT_EQ(peak.time_ns, simulation.time_ns) << seed;
+  }
+}
+
+// Time is that of the ops and moves that run, and of the waits.
+TEST(Simulate, TimesAddUpOnRandomGraphsWithMoves) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    std::mt19937_64 generator(seed);
+    Graph graph = testing::random_graph(generator);
+    testing::add_random_moves(generator, graph);
+    const Schedule schedule = rewrite(
+        graph, testing::with_random_moves(generator, graph, testing::random_order(generator, graph, 10), 30));
+    const Simulation simulation = simulate(graph, schedule);
+    int64_t busy_ns = 0;
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      const ScheduleStep& step = schedule.steps[s];
+      const int64_t begin_ns = simulation.timeline[s].begin_ns;
+      const int64_t end_ns = s + 1 < schedule.steps.size() ? simulation.timeline[s + 1].begin_ns : simulation.time_ns;
+      const int64_t time_ns = step.kind == StepKind::free ? 0 : graph.op(step.op).time_ns;
+      ASSERT_GE(end_ns, begin_ns + time_ns) << seed;
+      busy_ns += time_ns;
+    }
+    ASSERT_EQ(simulation.time_ns, busy_ns + simulation.waited_ns) << seed;
+    ASSERT_TRUE(graph.channel || simulation.waited_ns == 0) << seed;
   }
 }
 

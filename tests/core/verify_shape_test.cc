@@ -13,6 +13,7 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/schedule_text.h"
+#include "tests/testing/moving_step.h"
 #include "tests/testing/small_step.h"
 
 namespace remat {
@@ -76,6 +77,51 @@ TEST_F(ScheduleShape, OperandRangesThatDoNotFit) {
 TEST_F(ScheduleShape, KindsOfStepThatDoNotExist) {
   schedule_.steps[3].kind = static_cast<StepKind>(77);
   expect(Kind::malformed, "kind 77");
+}
+
+TEST_F(ScheduleShape, MovesInAGraphThatHasNone) {
+  for (const StepKind kind : {StepKind::pack, StepKind::unpack, StepKind::offload, StepKind::prefetch}) {
+    schedule_.steps[1].kind = kind;
+    expect(Kind::malformed, "the step is " + std::string(name(kind)) + " of something else; expected run");
+  }
+}
+
+class ShapeOfMoves : public ScheduleShape {
+ protected:
+  ShapeOfMoves() {
+    graph_ = parse_graph(testing::kMovingStepGraph);
+    schedule_ = parse_schedule(testing::kMovingStepSchedule, graph_);
+  }
+};
+
+TEST_F(ShapeOfMoves, OfARightScheduleIsRight) { EXPECT_FALSE(detail::shape_violation(graph_, schedule_)); }
+
+TEST_F(ShapeOfMoves, StepsOfAnotherKindThanTheirMove) {
+  ASSERT_EQ(schedule_.steps[2].kind, StepKind::pack);
+  for (const StepKind kind : {StepKind::run, StepKind::recompute, StepKind::unpack, StepKind::offload,
+                              StepKind::prefetch}) {
+    schedule_.steps[2].kind = kind;
+    expect(Kind::malformed, "of something else; expected pack");
+  }
+}
+
+// An op that reads packed bytes runs and is recomputed as any other.
+TEST_F(ShapeOfMoves, ReadersAreOps) {
+  ASSERT_TRUE(graph_.is_move(schedule_.steps[13].op));
+  schedule_.steps[13].kind = StepKind::recompute;
+  EXPECT_FALSE(detail::shape_violation(graph_, schedule_));
+  schedule_.steps[13].kind = StepKind::unpack;
+  expect(Kind::malformed, "the step is unpack of something else; expected run");
+}
+
+TEST_F(ShapeOfMoves, MovesThatDoNotExist) {
+  schedule_.steps[2].op = static_cast<OpId>(graph_.op_count());
+  expect(Kind::unknown_op, "op " + std::to_string(graph_.op_count()));
+}
+
+TEST_F(ShapeOfMoves, FormsThatDoNotExist) {
+  schedule_.instances.push_back({static_cast<StorageId>(graph_.storage_count()), 0, kNoInstance});
+  expect(Kind::malformed, "storage " + std::to_string(graph_.storage_count()));
 }
 
 TEST_F(ScheduleShape, InstancesOfStoragesThatDoNotExist) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "remat/core/graph_builder.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"

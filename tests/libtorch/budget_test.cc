@@ -93,5 +93,22 @@ TEST_F(AvailableBytes, OfTheFirstVersionOfCgroups) {
 
 TEST_F(AvailableBytes, WithoutAnyFileThereIsNoLimit) { EXPECT_GT(found(), int64_t{1} << 60); }
 
+TEST_F(AvailableBytes, WhatTheProcessHasInMemoryIsThatOfNoFile) {
+  write("proc/self/status", "Name: x\nVmRSS: 900 kB\nRssAnon:\t  500 kB\nRssFile: 400 kB\n");
+  EXPECT_EQ(detail::resident_bytes(root_), 500 * 1024);
+}
+
+TEST_F(AvailableBytes, WaitingForMemoryIsThatOfTheGroupElseOfTheMachine) {
+  EXPECT_EQ(detail::stalled_percent(root_), 0);
+  write("proc/pressure/memory", "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=1.00 avg60=0 avg300=0 total=0\n");
+  EXPECT_EQ(detail::stalled_percent(root_), 12.5);
+  write("proc/self/cgroup", "4:memory:/old\n0::/user/job\n");
+  EXPECT_EQ(detail::stalled_percent(root_), 12.5);
+  write("sys/fs/cgroup/user/job/memory.pressure", "some avg10=0.25 avg60=0.00 avg300=0.00 total=1\n");
+  EXPECT_EQ(detail::stalled_percent(root_), 0.25);
+  write("sys/fs/cgroup/user/job/memory.pressure", "nonsense\n");
+  EXPECT_EQ(detail::stalled_percent(root_), 12.5);
+}
+
 }  // namespace
 }  // namespace remat::testing

@@ -10,6 +10,7 @@
 #include "remat/libtorch/checkpoint.h"
 #include "remat/libtorch/scope.h"
 #include "tests/libtorch/capture_fixture.h"
+#include "tests/libtorch/tiny_zoo.h"
 
 // What a loss function may do. Whatever is captured is trained with everything kept, at the least
 // memory, and with everything recomputed. What it may not do: capture_refusals_test.cc.
@@ -37,6 +38,21 @@ TEST_F(Capture, TensorListsAndOptionalLists) {
     const Tensor both = h.index({rows, torch::tensor({0, 1, 1, 2})});
     return a.pow(2).sum() + b.exp().mean() + picked.sin().sum() + both.cos().sum();
   }));
+}
+
+TEST_F(Capture, SaysHowFarItIs) {
+  const Problem problem = on_matrix([](const Tensor& h, const Batch&) { return h.exp().tanh().sum(); });
+  std::vector<std::pair<int64_t, int64_t>> said;
+  const Recording recording =
+      capture(problem.loss, problem.batches[0], problem.parameters,
+              {.progress = [&](int64_t done, int64_t total) { said.emplace_back(done, total); }});
+  // Ops of the first run, of which nobody knows how many there will be; then those of the second.
+  ASSERT_EQ(said.size() % 2, 0u);
+  const auto ops = static_cast<int64_t>(said.size() / 2);
+  EXPECT_GE(ops, static_cast<int64_t>(recording.graph.ops.size()));
+  for (int64_t i = 0; i < 2 * ops; ++i) {
+    EXPECT_EQ(said[static_cast<size_t>(i)], std::pair(i + 1, i < ops ? 0 : 2 * ops)) << i;
+  }
 }
 
 TEST_F(Capture, ForeachOps) {

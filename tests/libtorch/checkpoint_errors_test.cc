@@ -17,12 +17,8 @@ namespace remat {
 namespace {
 
 using at::Tensor;
+using testing::leaf;
 using testing::same_bits;
-
-Tensor leaf(at::IntArrayRef sizes) {
-  torch::manual_seed(1);
-  return torch::randn(sizes).requires_grad_();
-}
 
 template <typename Action>
 std::string message_of(Action action) {

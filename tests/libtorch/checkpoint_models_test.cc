@@ -12,6 +12,7 @@
 #include "remat/models/unet.h"
 #include "remat/models/zoo.h"
 #include "tests/libtorch/testing.h"
+#include "tests/libtorch/tiny_zoo.h"
 #include "tests/testing/block_costs.h"
 #include "tests/testing/counting_allocator.h"
 

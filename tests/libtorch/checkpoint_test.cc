@@ -17,13 +17,9 @@ namespace remat {
 namespace {
 
 using at::Tensor;
+using testing::leaf;
 using testing::same_bits;
 using torch::autograd::grad;
-
-Tensor leaf(at::IntArrayRef sizes, uint64_t seed = 1) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes).requires_grad_();
-}
 
 // Counts how often code is reached.
 struct Counter {

@@ -11,6 +11,7 @@
 #include "remat/core/rewrite.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/libtorch/measure.h"
+#include "tests/libtorch/tiny_zoo.h"
 #include "tests/libtorch/training.h"
 
 // Plans of captured steps on real tensors: three training steps with an optimizer leave the bits of

@@ -7,18 +7,18 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kRows = 48, kClasses = 8;
+constexpr int64_t kSamples = 48, kChoices = 8;
 
 using Target = std::function<Tensor()>;
 
-Tensor any_number() { return torch::randn({kRows, kClasses}); }
-Tensor probability() { return torch::rand({kRows, kClasses}); }
-Tensor distribution() { return torch::rand({kRows, kClasses}).softmax(1); }
-Tensor one_or_minus_one() { return torch::randint(2, {kRows, kClasses}).mul(2).sub(1); }
-Tensor sign_of_each_row() { return torch::randint(2, {kRows}).mul(2).sub(1); }
-Tensor class_of_each_row() { return torch::randint(kClasses, {kRows}, at::kLong); }
+Tensor any_number() { return torch::randn({kSamples, kChoices}); }
+Tensor probability() { return torch::rand({kSamples, kChoices}); }
+Tensor distribution() { return torch::rand({kSamples, kChoices}).softmax(1); }
+Tensor one_or_minus_one() { return torch::randint(2, {kSamples, kChoices}).mul(2).sub(1); }
+Tensor sign_of_each_row() { return torch::randint(2, {kSamples}).mul(2).sub(1); }
+Tensor class_of_each_row() { return torch::randint(kChoices, {kSamples}, at::kLong); }
 Tensor classes_of_each_row() {
-  const Tensor labels = torch::randint(kClasses, {kRows, kClasses}, at::kLong);
+  const Tensor labels = torch::randint(kChoices, {kSamples, kChoices}, at::kLong);
   labels.select(1, 3).fill_(-1);  // nothing counts from here on
   return labels;
 }
@@ -65,7 +65,7 @@ ProgramCase loss_of_two(const std::string& name, Make make, const Sizes& sizes, 
 }  // namespace
 
 std::vector<ProgramCase> loss_modules() {
-  const Sizes rows = {kRows, kClasses};
+  const Sizes rows = {kSamples, kChoices};
   return {
       loss(
           "L1Loss", [] { return nn::L1Loss(); }, any_number),
@@ -83,7 +83,7 @@ std::vector<ProgramCase> loss_modules() {
           "BCEWithLogitsLoss",
           [] {
             return nn::BCEWithLogitsLoss(
-                nn::BCEWithLogitsLossOptions().pos_weight(torch::full({kClasses}, 2.0)));
+                nn::BCEWithLogitsLossOptions().pos_weight(torch::full({kChoices}, 2.0)));
           },
           probability),
       loss(
@@ -96,7 +96,7 @@ std::vector<ProgramCase> loss_modules() {
           "SoftMarginLoss", [] { return nn::SoftMarginLoss(); }, one_or_minus_one),
       loss(
           "MultiLabelSoftMarginLoss", [] { return nn::MultiLabelSoftMarginLoss(); },
-          [] { return torch::randint(2, {kRows, kClasses}).to(at::kFloat); }),
+          [] { return torch::randint(2, {kSamples, kChoices}).to(at::kFloat); }),
       loss(
           "SmoothL1Loss", [] { return nn::SmoothL1Loss(); }, any_number),
       loss(
@@ -104,14 +104,14 @@ std::vector<ProgramCase> loss_modules() {
       loss(
           "PoissonNLLLoss",
           [] { return nn::PoissonNLLLoss(nn::PoissonNLLLossOptions().full(true)); },
-          [] { return torch::randint(5, {kRows, kClasses}).to(at::kFloat); }),
+          [] { return torch::randint(5, {kSamples, kChoices}).to(at::kFloat); }),
       loss(
           "CrossEntropyLoss", [] { return nn::CrossEntropyLoss(); }, class_of_each_row),
       loss(
           "CrossEntropyLossSmoothed",
           [] {
             return nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().label_smoothing(0.1).weight(
-                torch::linspace(0.5, 2, kClasses)));
+                torch::linspace(0.5, 2, kChoices)));
           },
           class_of_each_row),
       loss(
@@ -122,7 +122,7 @@ std::vector<ProgramCase> loss_modules() {
       loss_of_two(
           "CosineEmbeddingLoss", [] { return nn::CosineEmbeddingLoss(); }, rows, sign_of_each_row),
       loss_of_two(
-          "MarginRankingLoss", [] { return nn::MarginRankingLoss(); }, {kRows}, sign_of_each_row),
+          "MarginRankingLoss", [] { return nn::MarginRankingLoss(); }, {kSamples}, sign_of_each_row),
       loss_of_two(
           "TripletMarginLoss", [] { return nn::TripletMarginLoss(); }, rows, any_number),
       loss_of_two(
@@ -131,8 +131,8 @@ std::vector<ProgramCase> loss_modules() {
       module_case(
           "CTCLoss", [] { return nn::CTCLoss(); },
           [] {
-            return Batch{torch::randn({24, 3, kClasses}),
-                         torch::randint(1, kClasses, {3, 3}, at::kLong),
+            return Batch{torch::randn({24, 3, kChoices}),
+                         torch::randint(1, kChoices, {3, 3}, at::kLong),
                          torch::tensor({24, 20, 16}), torch::tensor({3, 2, 1})};
           },
           [](auto& impl, const Tensor& input, const Batch& batch) {

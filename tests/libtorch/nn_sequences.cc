@@ -7,15 +7,15 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kLength = 10, kRows = 4, kWidth = 16;
+constexpr int64_t kLength = 10, kSequences = 4, kWidth = 16;
 
 std::function<Batch()> sequences() {
-  return [] { return Batch{torch::randn({kLength, kRows, kWidth})}; };
+  return [] { return Batch{torch::randn({kLength, kSequences, kWidth})}; };
 }
 
 std::function<Batch()> two_sequences() {
   return [] {
-    return Batch{torch::randn({kLength, kRows, kWidth}), torch::randn({8, kRows, kWidth})};
+    return Batch{torch::randn({kLength, kSequences, kWidth}), torch::randn({8, kSequences, kWidth})};
   };
 }
 
@@ -38,7 +38,7 @@ template <typename Make>
 ProgramCase packed(const std::string& name, Make make) {
   ProgramCase made = module_case(
       name, make,
-      [] { return Batch{torch::randn({kLength, kRows, kWidth}), torch::tensor({2, 10, 7, 4})}; },
+      [] { return Batch{torch::randn({kLength, kSequences, kWidth}), torch::tensor({2, 10, 7, 4})}; },
       [](auto& impl, const Tensor& input, const Batch& batch) {
         namespace rnn = torch::nn::utils::rnn;
         const rnn::PackedSequence all = rnn::pack_padded_sequence(
@@ -56,7 +56,7 @@ Tensor causal_mask(int64_t length) {
 }  // namespace
 
 std::vector<ProgramCase> sequence_modules() {
-  const Sizes sequence = {kLength, kRows, kWidth}, rows = {32, kWidth};
+  const Sizes sequence = {kLength, kSequences, kWidth}, rows = {32, kWidth};
   return {
       module_case(
           "Embedding", [] { return nn::Embedding(nn::EmbeddingOptions(10, 16).padding_idx(2)); },
@@ -113,7 +113,7 @@ std::vector<ProgramCase> sequence_modules() {
                 nn::MultiheadAttentionOptions(kWidth, 2).kdim(6).vdim(6).add_bias_kv(true));
           },
           [] {
-            return Batch{torch::randn({kLength, kRows, kWidth}), torch::randn({8, kRows, 6})};
+            return Batch{torch::randn({kLength, kSequences, kWidth}), torch::randn({8, kSequences, 6})};
           },
           [](auto& impl, const Tensor& input, const Batch& batch) {
             return impl.forward(input, batch[1], batch[1], /*key_padding_mask=*/{},

@@ -354,8 +354,8 @@ Program Classifier::program() const {
 }
 
 Batch make_batch(int64_t rows) {
-  return {torch::randn({rows, Classifier::kFeatures}),
-          torch::randint(Classifier::kClasses, {rows}, at::kLong)};
+  return {torch::randn({rows, kFeatures}),
+          torch::randint(kClasses, {rows}, at::kLong)};
 }
 
 std::vector<Batch> make_batches(int64_t steps, int64_t rows) {

@@ -74,8 +74,11 @@ struct Classifier {
   Program program() const;
 };
 
-Batch make_batch(int64_t rows = Classifier::kRows);
-std::vector<Batch> make_batches(int64_t steps, int64_t rows = Classifier::kRows);
+inline constexpr int64_t kRows = Classifier::kRows, kFeatures = Classifier::kFeatures,
+                         kHidden = Classifier::kHidden, kClasses = Classifier::kClasses;
+
+Batch make_batch(int64_t rows = kRows);
+std::vector<Batch> make_batches(int64_t steps, int64_t rows = kRows);
 
 // A program over the classifier whose loss is `loss_of`: zero_grad, backward, the optimizer's step.
 Program with_loss(const Classifier& classifier, std::function<at::Tensor(const Batch&)> loss_of);

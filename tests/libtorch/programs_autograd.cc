@@ -14,8 +14,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kRows = Classifier::kRows, kFeatures = Classifier::kFeatures;
-
 Tensor gradient_of(const Tensor& value, const Tensor& variable, bool create_graph) {
   return torch::autograd::grad({value}, {variable}, /*grad_outputs=*/{}, /*retain_graph=*/true,
                                create_graph)[0];

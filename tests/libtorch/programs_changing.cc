@@ -301,8 +301,8 @@ Program generator_of_its_own() {
   Program program = classifier.program();
   const at::Generator own = at::make_generator<at::CPUGeneratorImpl>(uint64_t{9});
   program.step = [=, kept = program.kept](const Batch& batch) {
-    const Tensor noise = torch::randn({Classifier::kRows, Classifier::kFeatures}, own);
-    const Tensor kept_rows = torch::empty({Classifier::kRows, 1}).bernoulli_(0.8, own);
+    const Tensor noise = torch::randn({kRows, kFeatures}, own);
+    const Tensor kept_rows = torch::empty({kRows, 1}).bernoulli_(0.8, own);
     const Batch results =
         classifier.update(classifier.loss({(batch[0] + 0.1 * noise) * kept_rows, batch[1]}));
     *kept = {own.get_state()};

@@ -110,7 +110,7 @@ Program failure_caught_inside() {
   Program program = classifier.program();
   program.batches = make_batches(9);
   for (size_t i = 1; i < program.batches.size(); i += 3) {
-    program.batches[i][0] = torch::randn({Classifier::kRows, Classifier::kFeatures - 1});
+    program.batches[i][0] = torch::randn({kRows, kFeatures - 1});
   }
   program.step = [=, log = program.log](const Batch& batch) {
     Tensor loss;

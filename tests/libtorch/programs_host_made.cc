@@ -11,8 +11,6 @@ namespace {
 namespace F = torch::nn::functional;
 using at::Tensor;
 
-constexpr int64_t kRows = Classifier::kRows;
-
 Tensor loss_of_each_row(const Classifier& classifier, const Batch& batch) {
   return F::cross_entropy(classifier.net->forward(batch[0]), batch[1],
                           F::CrossEntropyFuncOptions().reduction(torch::kNone));

@@ -15,8 +15,6 @@ namespace F = torch::nn::functional;
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kRows = Classifier::kRows, kClasses = Classifier::kClasses;
-
 // A loss that also logs.
 using LoggingLoss =
     std::function<Tensor(const Classifier&, const Batch&, std::vector<double>& log)>;

@@ -10,9 +10,6 @@ namespace F = torch::nn::functional;
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kRows = Classifier::kRows, kFeatures = Classifier::kFeatures,
-                  kHidden = Classifier::kHidden;
-
 Program tensors_left_behind_in_a_list() {
   const Classifier classifier;
   Program program = classifier.program();

@@ -9,8 +9,6 @@ namespace F = torch::nn::functional;
 namespace nn = torch::nn;
 using at::Tensor;
 
-constexpr int64_t kRows = Classifier::kRows, kFeatures = Classifier::kFeatures;
-
 Program batches_of_alternating_sizes() {
   Program program = Classifier().program();
   program.batches.clear();

@@ -12,8 +12,6 @@ namespace nn = torch::nn;
 namespace optim = torch::optim;
 using at::Tensor;
 
-constexpr int64_t kRows = Classifier::kRows, kFeatures = Classifier::kFeatures;
-
 template <typename Optimizer, typename Options>
 Program optimized_by(const Options& options) {
   Classifier classifier;

@@ -20,9 +20,6 @@ Register kept(Tensor tensor) {
 Register alias(Tensor tensor, const Register& of) {
   return {.tensor = std::move(tensor), .saved = of.saved};
 }
-Register nothing() { return {}; }
-
-int choice(const Call& call, int among) { return call.statement.choice % among; }
 
 Tensor activation(const Tensor& x, int which) {
   switch (which) {
@@ -211,7 +208,7 @@ Register with_noise(const Call& call) {
 
 constexpr Role kForward = Role::forward;
 
-const StatementKind kKinds[] = {
+const StatementKind kForwardKinds[] = {
     {kForward, 6, "{y} = linear{c%2}({a})",
      [](const Call& call) {
        return fresh(call.world.net->linear[choice(call, 2)]->forward(call.saving(call.a)));
@@ -354,6 +351,6 @@ Tensor Call::writable(Register& operand) const {
   return operand.tensor;
 }
 
-std::span<const StatementKind> forward_kinds() { return kKinds; }
+std::span<const StatementKind> forward_kinds() { return kForwardKinds; }
 
 }  // namespace remat::testing

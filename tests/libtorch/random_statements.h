@@ -77,6 +77,10 @@ struct Call {
   at::Tensor writable(Register& operand) const;
 };
 
+// For statements that give nothing, and for those of several kinds.
+inline Register nothing() { return {}; }
+inline int choice(const Call& call, int among) { return call.statement.choice % among; }
+
 enum class Role : uint8_t { begin, forward, loss, backward, update, result };
 
 struct StatementKind {

@@ -9,10 +9,6 @@ namespace {
 namespace F = torch::nn::functional;
 using at::Tensor;
 
-int choice(const Call& call, int among) { return call.statement.choice % among; }
-
-Register nothing() { return {}; }
-
 // Bounded, so that six steps of a random program do not end in infinities.
 Tensor loss_of(const Call& call) {
   const Tensor x = call.saving(call.a);
@@ -87,7 +83,7 @@ void update(const Call& call) {
   }
 }
 
-const StatementKind kKinds[] = {
+const StatementKind kTrainingKinds[] = {
     {Role::begin, 3, "drop gradients",
      [](const Call& call) { return call.world.net->zero_grad(true), nothing(); }},
     {Role::begin, 1, "set gradients to zero",
@@ -149,6 +145,6 @@ const StatementKind kKinds[] = {
 
 }  // namespace
 
-std::span<const StatementKind> training_kinds() { return kKinds; }
+std::span<const StatementKind> training_kinds() { return kTrainingKinds; }
 
 }  // namespace remat::testing

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "remat/libtorch/step.h"
+#include "remat/libtorch/trace.h"
 #include "tests/libtorch/testing.h"
 
 namespace remat::testing {
@@ -50,12 +51,14 @@ void reset_resident_peak() {
 // it: they come from files as code is first run, and are shared.
 class Growth {
  public:
-  int64_t peak_bytes() const {
-    const int64_t code = resident_bytes("RssFile:") - file_before_;
-    return resident_bytes("VmHWM:") - resident_before_ - code;
-  }
+  int64_t peak_bytes() const { return beyond("VmHWM:"); }
+  int64_t now_bytes() const { return beyond("VmRSS:"); }
 
  private:
+  int64_t beyond(const std::string& field) const {
+    const int64_t code = resident_bytes("RssFile:") - file_before_;
+    return resident_bytes(field) - resident_before_ - code;
+  }
   int64_t resident_before_ = resident_now();
   int64_t file_before_ = resident_bytes("RssFile:");
 };
@@ -197,6 +200,62 @@ void run_flat_child(int max_variants, int64_t first_look, int64_t last_look) {
             << "\nplanned " << step.report().planned_steps << "\n";
 }
 
+// Of a loss, or of what a training has left.
+int64_t digest_of(const Tensor& tensor) {
+  return static_cast<int64_t>(detail::digest(tensor.const_data_ptr(), tensor.nbytes()) >> 8);
+}
+int64_t digest_of(const Training& training) {
+  int64_t sum = 0;
+  for (const nn::Linear& layer : training.layers) {
+    sum = sum * 31 + digest_of(layer->weight) * 7 + digest_of(layer->bias);
+  }
+  return sum;
+}
+
+// 100 %, 60 %, 80 %, the least, 100 % of what the step needs that keeps everything, four steps each. What was resident
+// at the peak of the last of them, and between two calls, beside the budget; and the bits, beside those of a plain loop.
+void run_elastic_child() {
+  plain_growth(Training::Kind::update_inside);
+  planned_growth(Training::Kind::update_inside, 16, MiB);
+  std::vector<int64_t> losses;
+  const Growth growth;
+  Training training(Training::Kind::update_inside);
+  Step step([&](const Batch& batch) { return training(batch); },
+            {.budget_bytes = GiB, .plan_seconds = 0.5, .measure_seconds = 0});
+  const auto run = [&] { losses.push_back(digest_of(step(training.next_batch())[0])); };
+  for (int i = 0; i < 3; ++i) {
+    run();
+  }
+  const int64_t whole = step.report().peak_bytes;
+  const int64_t least = step.report().floor_bytes + 2 * MiB;
+  int number = 0;
+  for (const int64_t budget : {whole, whole / 10 * 6, whole / 10 * 8, least, whole}) {
+    const double planned_before = step.report().plan_seconds;
+    step.set_budget_bytes(budget);
+    malloc_trim(0);
+    const int64_t between = growth.now_bytes();
+    for (int i = 0; i < 4; ++i) {
+      if (i == 3) {
+        reset_resident_peak();
+      }
+      run();
+    }
+    std::cout << "budget" << number << " " << budget << "\ngrowth" << number << " " << growth.peak_bytes()
+              << "\nbetween" << number << " " << between << "\nreserved" << number << " "
+              << step.report().peak_bytes << "\nplanned" << number << " "
+              << (step.report().plan_seconds > planned_before ? 1 : 0) << "\n";
+    ++number;
+  }
+  std::cout << "plain " << step.report().plain_steps << "\n";
+  Training same(Training::Kind::update_inside);
+  int64_t equal = 0;
+  for (const int64_t loss : losses) {
+    equal += digest_of(same(same.next_batch())[0]) == loss ? 1 : 0;
+  }
+  std::cout << "losses " << losses.size() << "\nequal_losses " << equal << "\nequal_state "
+            << (digest_of(same) == digest_of(training) ? 1 : 0) << "\n";
+}
+
 int run_child(const std::string& name) {
   // Freed memory goes back to the system at once, whatever was allocated before.
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
@@ -206,6 +265,8 @@ int run_child(const std::string& name) {
     run_budget_child(Training::Kind::accumulation);
   } else if (name == "two_shapes") {
     run_budget_child(Training::Kind::two_shapes);
+  } else if (name == "elastic") {
+    run_elastic_child();
   } else if (name == "flat") {
     run_flat_child(8, 100, 1000);
   } else if (name == "flat_beyond_the_limit") {
@@ -251,6 +312,28 @@ TEST_P(StepMemory, ResidentGrowthStaysWithinTheBudget) {
 INSTANTIATE_TEST_SUITE_P(Training, StepMemory,
                          ::testing::Values("update_inside", "accumulation", "two_shapes"),
                          [](const auto& instance) { return instance.param; });
+
+TEST(StepMemory, ResidentBytesFollowABudgetThatChanges) {
+  std::map<std::string, int64_t> child = numbers_of_child("elastic");
+  ASSERT_TRUE(child.contains("equal_state"));
+  for (int i = 0; i < 5; ++i) {
+    const auto number = [&](const std::string& name) {
+      return static_cast<double>(child.at(name + std::to_string(i)));
+    };
+    const double budget = number("budget");
+    EXPECT_LE(number("growth"), 1.05 * budget) << i;
+    EXPECT_GE(number("growth"), 0.95 * budget) << i;  // it grows back, too
+    EXPECT_LE(number("between"), 1.05 * budget) << i;  // pages go back at once, not with the next step
+    EXPECT_LE(number("reserved"), budget) << i;
+  }
+  EXPECT_LT(child.at("budget3"), child.at("budget0") * 3 / 4);
+  EXPECT_EQ(child.at("planned3"), 1);
+  EXPECT_EQ(child.at("planned4"), 0);  // there is a plan from before
+  EXPECT_EQ(child.at("losses"), 23);
+  EXPECT_EQ(child.at("equal_losses"), 23);
+  EXPECT_EQ(child.at("equal_state"), 1);
+  EXPECT_EQ(child.at("plain"), 2);  // recorded once, and once more with the optimizer's state
+}
 
 TEST(StepMemory, IsFlatOverManyStepsOfSeveralVariants) {
   const std::map<std::string, int64_t> child = numbers_of_child("flat");

@@ -30,6 +30,11 @@ bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
 
 at::Tensor generator_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
 
+at::Tensor leaf(at::IntArrayRef sizes, uint64_t seed) {
+  torch::manual_seed(seed);
+  return torch::randn(sizes).requires_grad_();
+}
+
 std::vector<at::Tensor> take_gradients(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> gradients;
   for (at::Tensor tensor : tensors) {
@@ -45,24 +50,6 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
     copies.push_back(tensor.detach().clone());
   }
   return copies;
-}
-
-std::vector<std::string> zoo_names() {
-  std::vector<std::string> names;
-  for (const models::ZooEntry& entry : models::zoo()) names.push_back(entry.name);
-  return names;
-}
-
-models::ModelSize tiny_size(const models::ZooEntry& entry) {
-  const auto if_it_has_one = [](int64_t standard, int64_t tiny) {
-    return standard == 0 ? 0 : tiny;
-  };
-  const models::ModelSize& standard = entry.defaults;
-  return {.batch = if_it_has_one(standard.batch, 2),
-          .image = if_it_has_one(standard.image, 32),
-          .sequence = if_it_has_one(standard.sequence, 12),
-          .layers = if_it_has_one(standard.layers, 2),
-          .width = if_it_has_one(standard.width, 16)};
 }
 
 }  // namespace remat::testing

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "remat/models/zoo.h"
+#include "tests/testing/skip.h"
 
 namespace remat::testing {
 
@@ -17,15 +17,12 @@ bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
 // The default generator's state.
 at::Tensor generator_state();
 
+// Random numbers that want a gradient; the same ones for the same seed.
+at::Tensor leaf(at::IntArrayRef sizes, uint64_t seed = 1);
+
 // Clones of the gradients of `tensors`, which are then cleared. An undefined gradient stays so.
 std::vector<at::Tensor> take_gradients(const std::vector<at::Tensor>& tensors);
 
 std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors);
-
-// Every model of the zoo, for tests that run on each.
-std::vector<std::string> zoo_names();
-
-// A size at which a step of any zoo model takes milliseconds and every kind of layer is there.
-models::ModelSize tiny_size(const models::ZooEntry& entry);
 
 }  // namespace remat::testing

@@ -65,22 +65,12 @@ Placement checked_placement(const Graph& graph, const Plan& plan) {
 }
 
 Execution make_execution(const Recording& recording, const Schedule& schedule,
-                         const Placement& placement) {
-  return {recording, schedule, placement, make_arena(placement.arena_bytes), {.poison = true}};
+                         const Placement& placement, std::shared_ptr<detail::Channel> channel) {
+  return {recording, schedule, placement, make_arena(placement.arena_bytes),
+          {.poison = true, .channel = std::move(channel)}};
 }
 
 }  // namespace
-
-Problem zoo_problem(const std::string& name, int64_t steps) {
-  const models::ZooEntry& entry = models::find_model(name);
-  torch::manual_seed(11);
-  const models::TrainingTask task = entry.make(tiny_size(entry));
-  Problem problem = module_problem(*task.module, task.loss, {});
-  for (int64_t seed = 0; seed < steps; ++seed) {
-    problem.batches.push_back(task.make_batch(seed));
-  }
-  return problem;
-}
 
 Problem module_problem(const torch::nn::Module& module, LossFunction loss,
                        std::vector<Batch> batches) {
@@ -119,12 +109,20 @@ std::vector<at::Tensor> train(const Problem& problem, const StepFunction& step) 
   return left;
 }
 
-PlannedStep::PlannedStep(const Recording& recording, const Plan& plan)
+PlannedStep::PlannedStep(const Recording& recording, const Plan& plan,
+                         std::shared_ptr<detail::Channel> channel)
     : recording_(recording),
       placement_(checked_placement(recording.graph, plan)),
-      predicted_peak_bytes_(
-          simulate(recording.graph, rewrite(recording.graph, plan.order)).peak_bytes),
-      execution_(make_execution(recording, rewrite(recording.graph, plan.order), placement_)) {
+      execution_(make_execution(recording, rewrite(recording.graph, plan.order), placement_,
+                                std::move(channel))) {
+  const Schedule schedule = rewrite(recording.graph, plan.order);
+  const Simulation predicted = simulate(recording.graph, schedule);
+  predicted_peak_bytes_ = predicted.peak_bytes;
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    if (schedule.steps[i].kind != StepKind::free) {
+      predicted_bytes_.push_back(predicted.timeline[i].bytes);
+    }
+  }
   EXPECT_EQ(predicted_peak_bytes_, plan.peak_bytes);
 }
 
@@ -136,6 +134,7 @@ at::Tensor PlannedStep::operator()(const Batch& batch) {
     }
   }
   EXPECT_EQ(execution_.counts().peak_bytes, predicted_peak_bytes_);
+  EXPECT_EQ(execution_.measured_bytes(), predicted_bytes_);
   EXPECT_EQ(execution_.counts().outside_allocations, 0) << execution_.counts().outside_bytes;
   return result.loss;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +25,6 @@ struct Problem {
   bool accumulate = false;          // into the gradients of the step before
 };
 
-// A model of the zoo at its tiny size, with so many batches. The same seed, the same model.
-Problem zoo_problem(const std::string& name, int64_t steps = 3);
-
 // A module with a loss: everything the module has, trained.
 Problem module_problem(const torch::nn::Module& module, LossFunction loss,
                        std::vector<Batch> batches);
@@ -43,14 +41,17 @@ std::vector<at::Tensor> train(const Problem& problem, const StepFunction& step);
 // predicted one, nothing was allocated outside of the arena, nothing is read after it was freed.
 class PlannedStep {
  public:
-  PlannedStep(const Recording& recording, const Plan& plan);
+  PlannedStep(const Recording& recording, const Plan& plan,
+              std::shared_ptr<detail::Channel> channel = nullptr);
+  const StepCounts& counts() const { return execution_.counts(); }
   at::Tensor operator()(const Batch& batch);
   int64_t reserved_bytes() const;  // externals and the arena
 
  private:
   const Recording& recording_;
   Placement placement_;
-  int64_t predicted_peak_bytes_;
+  int64_t predicted_peak_bytes_ = 0;
+  std::vector<int64_t> predicted_bytes_;  // while each op of the schedule runs
   Execution execution_;
 };
 

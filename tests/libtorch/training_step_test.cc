@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "remat/core/error.h"
+#include "remat/report/save_html.h"
+#include "tests/libtorch/tiny_zoo.h"
 #include "tests/libtorch/training.h"
 
 namespace remat {
@@ -84,6 +86,27 @@ TEST_P(TrainingStepZoo, TrainsTheSameInsideItsBudget) {
 
 INSTANTIATE_TEST_SUITE_P(Two, TrainingStepZoo, ::testing::Values("resnet18", "gpt2_small"),
                          [](const auto& instance) { return instance.param; });
+
+// The page's curves: what was counted at every op is what was predicted there.
+TEST(TrainingStep, ItsPageShowsWhatWasMeasured) {
+  const Problem problem = perceptron();
+  TrainingStep step = make_step(problem);
+  EXPECT_THROW(report_step(step), Error) << "nothing has been planned yet";
+  for (const Batch& batch : problem.batches) step(batch);
+  const StepReport report = step.report();
+  std::vector<int64_t> predicted;
+  for (size_t i = 0; i < step.schedule().steps.size(); ++i) {
+    if (step.schedule().steps[i].kind != StepKind::free) predicted.push_back(report.timeline[i].bytes);
+  }
+  EXPECT_EQ(report.measured_bytes, predicted);
+  const PlanReport shown = report_step(step, "a <perceptron>");
+  EXPECT_EQ(shown.peak_bytes, report.predicted_peak_bytes);
+  EXPECT_EQ(shown.step->measured_bytes, predicted);
+  const std::string page = plan_html(shown);
+  EXPECT_NE(page.find("<title>a &lt;perceptron&gt;</title>"), std::string::npos);
+  EXPECT_NE(page.find("\"measured_bytes\":[" + std::to_string(predicted.front()) + ","), std::string::npos);
+  EXPECT_THROW(save_html(step, "/nowhere/step.html"), Error);
+}
 
 TEST(TrainingStep, AddsToGradientsThatExist) {
   Problem problem = perceptron(5, 0.5);

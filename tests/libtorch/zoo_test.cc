@@ -16,6 +16,7 @@
 #include "remat/models/gpt.h"
 #include "remat/models/resnet.h"
 #include "tests/libtorch/testing.h"
+#include "tests/libtorch/tiny_zoo.h"
 
 namespace remat::models {
 namespace {
@@ -239,6 +240,18 @@ TEST(ZooSizes, AtTheLimitsWork) {
     loss.backward();
     EXPECT_TRUE(loss.isfinite().item<bool>()) << each.model;
   }
+}
+
+// The table says what the models check.
+TEST(Zoo, LargestSizesAreTheLargest) {
+  for (const ZooEntry& entry : zoo()) {
+    if (entry.largest.sequence == 0) continue;
+    const ModelSize most = {.sequence = entry.largest.sequence, .layers = 1, .width = 1};
+    const ModelSize more = {.sequence = entry.largest.sequence + 1, .layers = 1, .width = 1};
+    EXPECT_EQ(error_of([&] { entry.make(most); }), "") << entry.name;
+    EXPECT_NE(error_of([&] { entry.make(more); }), "") << entry.name;
+  }
+  EXPECT_EQ(find_model("gpt2_small").largest.sequence, 1024);
 }
 
 TEST(FindModel, SuggestsTheNearestNameAndListsAll) {

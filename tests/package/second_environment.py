@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import venv
 
-LEFT_OUT = shutil.ignore_patterns("remat", "remat-*", "__pycache__", "_distutils_hack", "distutils-precedence.pth")
+LEFT_OUT = shutil.ignore_patterns("remat", "remat-*", "_distutils_hack", "distutils-precedence.pth")
 
 
 def make_environment(folder):

@@ -42,6 +42,17 @@ TEST(RunReport, BrokenPromisesAreNamed) {
   EXPECT_EQ(broken(report), "auto: reserved 101 B, the budget is 100 B");
 }
 
+TEST(RunReport, WithTheUpdateInsideThereAreParametersInsteadOfGradients) {
+  RunReport report = good();
+  report.methods.front().bit_identical = {.gradients = {}, .parameters = true, .optimizer_state = false};
+  EXPECT_EQ(broken(report), "auto: optimizer_state not bit-identical to plain LibTorch's");
+  EXPECT_EQ(run_json(report)["bit_identical"], nlohmann::json({{"loss", true},
+                                                               {"parameters", true},
+                                                               {"optimizer_state", false},
+                                                               {"buffers", true},
+                                                               {"rng", true}}));
+}
+
 TEST(RunReport, TextHasARowForEveryMethod) {
   const std::string text = run_text(good());
   for (const char* words : {"plain LibTorch", "auto (search)", "1.020", "45.0 %", "checkpoint",

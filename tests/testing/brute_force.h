@@ -12,8 +12,8 @@ namespace remat::testing {
 // ops: the exhaustive search of state_search.h.
 inline StateSearchResult brute_force(const Graph& graph, int64_t budget_bytes,
                                      Freedom freedom = Freedom::any_order) {
-  Effort effort;
-  return search_states(graph, budget_bytes, effort, {.freedom = freedom, .max_states = 4'000'000});
+  Effort effort = Effort::of_work(Effort::work_of_seconds(12));  // four million states
+  return search_states(graph, budget_bytes, effort, {.freedom = freedom});
 }
 
 // The least peak of any plan, found between two budgets: `low` may be too little, `high` is enough.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "remat/core/graph_builder.h"
 #include "remat/core/graph_text.h"
 #include "tests/testing/random_graph.h"
 

@@ -19,8 +19,6 @@ struct Span {
   std::string name;
 };
 
-int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 std::string overlap_in(std::vector<Span> spans) {
   std::erase_if(spans, [](const Span& span) { return span.begin == span.end; });
   std::sort(spans.begin(), spans.end(),
@@ -36,7 +34,11 @@ std::string overlap_in(std::vector<Span> spans) {
 class Walk {
  public:
   Walk(const Graph& graph, const Schedule& schedule, const Placement& placement)
-      : graph_(graph), schedule_(schedule), placement_(placement) {}
+      : graph_(graph), schedule_(schedule), placement_(placement) {
+    for (const ScheduleStep& step : schedule.steps) {
+      if (step.kind == StepKind::offload) alignment_ = std::max(alignment_, graph.channel->alignment);
+    }
+  }
 
   std::string fault() {
     if (placement_.instance_offset.size() != schedule_.instances.size() ||
@@ -52,6 +54,8 @@ class Walk {
   }
 
  private:
+  int64_t rounded(int64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+
   void step(size_t s) {
     const ScheduleStep& step = schedule_.steps[s];
     const int64_t workspace_bytes =
@@ -61,6 +65,11 @@ class Walk {
     }
     if (step.kind == StepKind::free) {
       live_.erase(step.instance);
+      return;
+    }
+    if (step.kind == StepKind::offload) {
+      written_.push_back(on_channel(schedule_.reads(graph_, step)[0], schedule_.creates(graph_, step)[0]));
+      check_moment(s, 0);
       return;
     }
     for (const InstanceId id : schedule_.creates(graph_, step)) {
@@ -77,11 +86,19 @@ class Walk {
     for (const InstanceId id : schedule_.creates(graph_, step)) live_[id] = span_of(id);
   }
 
+  Span on_channel(InstanceId source, InstanceId away) {
+    const int64_t begin = placement_.instance_offset[index(away)];
+    const std::string name = instance_name(graph_, schedule_.instances[index(away)]);
+    if (begin < 0 || begin % alignment_ != 0) fault_ = concat(name, " is at ", begin, " on the channel");
+    const Storage& storage = graph_.storage(schedule_.instances[index(source)].storage);
+    return {begin, begin + rounded(storage.bytes), name};
+  }
+
   Span span_of(InstanceId id) {
     const Instance& instance = schedule_.instances[index(id)];
     const std::string name = instance_name(graph_, instance);
     const int64_t begin = placement_.instance_offset[index(id)];
-    if (begin < 0 || begin % 64 != 0) fault_ = concat(name, " is at ", begin);
+    if (begin < 0 || begin % alignment_ != 0) fault_ = concat(name, " is at ", begin);
     const int64_t end = begin + rounded(graph_.storage(instance.storage).bytes);
     if (end > placement_.arena_bytes) fault_ = concat(name, " ends beyond the arena");
     return {begin, end, name};
@@ -92,7 +109,7 @@ class Walk {
     for (const auto& [id, span] : live_) spans.push_back(span);
     if (workspace_bytes > 0) {
       const int64_t begin = placement_.workspace_offset[s];
-      if (begin % 64 != 0) fault_ = concat("step ", s, ": the workspace is not aligned");
+      if (begin % alignment_ != 0) fault_ = concat("step ", s, ": the workspace is not aligned");
       spans.push_back({begin, begin + rounded(workspace_bytes), "the workspace"});
     }
     for (const Span& span : spans) top_ = std::max(top_, span.end);
@@ -105,11 +122,21 @@ class Walk {
     if (placement_.arena_bytes != top_) {
       fault_ = concat("arena_bytes is ", placement_.arena_bytes, ", what it holds ends at ", top_);
     }
+    if (const std::string overlap = overlap_in(written_); !overlap.empty()) {
+      fault_ = concat("on the channel ", overlap);
+    }
+    int64_t channel_bytes = 0;
+    for (const Span& span : written_) channel_bytes = std::max(channel_bytes, span.end);
+    if (placement_.channel_bytes != channel_bytes) {
+      fault_ = concat("channel_bytes is ", placement_.channel_bytes, ", what it holds ends at ", channel_bytes);
+    }
     Graph arena_only = graph_;
     for (Storage& storage : arena_only.storages) {
       storage.bytes = storage.external() ? 0 : rounded(storage.bytes);
     }
+    for (Storage& form : arena_only.forms) form.bytes = rounded(form.bytes);
     for (Op& op : arena_only.ops) op.workspace_bytes = rounded(op.workspace_bytes);
+    for (Move& move : arena_only.moves) move.op.workspace_bytes = rounded(move.op.workspace_bytes);
     const int64_t live = simulate_peak(arena_only, schedule_).bytes;
     if (placement_.max_live_bytes != live) {
       fault_ = concat("max_live_bytes is ", placement_.max_live_bytes, ", simulate says ", live);
@@ -122,6 +149,8 @@ class Walk {
   const Schedule& schedule_;
   const Placement& placement_;
   std::map<InstanceId, Span> live_;
+  std::vector<Span> written_;  // to the channel, from where nothing goes during the step
+  int64_t alignment_ = 64;
   int64_t top_ = 0;
   std::string fault_;
 };

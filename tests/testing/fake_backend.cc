@@ -91,12 +91,11 @@ class Execution {
 
   FakeOutcome run() {
     for (const ScheduleStep& step : schedule_.steps) {
-      if (step.kind == StepKind::free) {
-        array(step.instance);
-        arrays_[index(step.instance)].reset();
-        ledger_.release(bytes(step.instance));
-      } else {
-        execute(step);
+      switch (step.kind) {
+        case StepKind::free: free(step.instance); break;
+        case StepKind::run:
+        case StepKind::recompute: execute(step); break;
+        default: move(step);
       }
     }
     return outcome();
@@ -110,6 +109,37 @@ class Execution {
   const Instance& instance(InstanceId id) const { return schedule_.instances[index(id)]; }
   const Storage& storage(InstanceId id) const { return graph_.storage(instance(id).storage); }
   int64_t bytes(InstanceId id) const { return storage(id).bytes; }
+
+  void free(InstanceId id) {
+    end_write(id, array(id));
+    arrays_[index(id)].reset();
+    ledger_.release(bytes(id));
+  }
+
+  // A write that goes on while the array changes, or is given away, leaves garbage.
+  void end_write(InstanceId id, const Words& words) {
+    const auto write = written_.find(id);
+    if (write == written_.end()) return;
+    std::optional<Words>& form = arrays_[index(write->second)];
+    if (form && *form != words) form = Words{0xbad};
+    written_.erase(write);
+  }
+
+  // What is packed looks like nothing but itself, what is offloaded like the value.
+  void move(const ScheduleStep& step) {
+    const InstanceId from = schedule_.reads(graph_, step)[0];
+    const InstanceId to = schedule_.creates(graph_, step)[0];
+    ledger_.allocate(bytes(to));
+    const bool packs = step.kind == StepKind::pack || step.kind == StepKind::unpack;
+    arrays_[index(to)] = packs ? in_other_form(array(from)) : array(from);
+    if (step.kind == StepKind::offload) written_[from] = to;
+  }
+
+  // Packs, and unpacks.
+  static Words in_other_form(Words words) {
+    for (uint64_t& word : words) word ^= 0x5eed5eed5eed5eed;
+    return words;
+  }
 
   void execute(const ScheduleStep& step) {
     const Op& op = graph_.op(step.op);
@@ -134,6 +164,12 @@ class Execution {
     std::vector<const Words*> inputs;
     for (const InstanceId id : schedule_.reads(graph_, step)) inputs.push_back(&array(id));
     for (const InstanceId id : schedule_.updates(graph_, step)) inputs.push_back(&array(id));
+    Words unpacked;  // by an op that can read packed bytes
+    for (size_t i = 0; i < op.reads.size(); ++i) {
+      if (!graph_.is_form(op.reads[i].storage)) continue;
+      unpacked = in_other_form(*inputs[i]);
+      inputs[i] = &unpacked;
+    }
     uint64_t digest = digest_of(op, inputs);
     if (op.random) {
       if (first) state_at_run_[index(step.op)] = generator_;
@@ -161,6 +197,7 @@ class Execution {
     if (const InstanceId source = instance(result).in_place_of; source != kNoInstance) {
       words = std::move(array(source));
       arrays_[index(source)].reset();
+      end_write(source, {});
     }
     words.resize(word_count(storage(result)));
     return words;
@@ -183,6 +220,7 @@ class Execution {
   const Schedule& schedule_;
   std::vector<std::optional<Words>> arrays_;            // by instance
   std::vector<std::optional<Generator>> state_at_run_;  // by op
+  std::map<InstanceId, InstanceId> written_;            // arrays that are being written, and to where
   Generator generator_;
   Ledger ledger_;
 };

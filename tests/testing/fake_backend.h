@@ -17,7 +17,10 @@ namespace remat::testing {
 //
 // Bytes are counted by a ledger of its own, as an allocator would: each array counts for the bytes
 // of its storage, a workspace counts while its op runs, and where a result takes an input's place
-// the input's very array is handed over and only grown before, or shrunk after, the op.
+// the input's very array is handed over and only grown before, or shrunk after, the op. A packed array
+// counts for its packed bytes and holds other words, which only unpack and the ops that can read them
+// understand; one on the channel counts for none. What the channel writes is looked at again when the
+// array is freed: if it has changed meanwhile, or its place was taken, garbage was written.
 
 using Words = std::vector<uint64_t>;
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "remat/core/graph_builder.h"
+
 namespace remat::testing {
 namespace {
 

@@ -2,7 +2,6 @@
 #include "tests/testing/random_packing.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "tests/testing/check_placement.h"
 #include "tests/testing/random_graph.h"
@@ -26,9 +25,7 @@ PackingProblem random_packing(std::mt19937_64& generator, int items, int32_t tic
   return problem;
 }
 
-detail::SearchBudget search_nodes(int64_t count) {
-  return {.nodes_left = count, .deadline = std::chrono::steady_clock::time_point::max()};
-}
+Effort search_nodes(int64_t count) { return Effort::of_work(160 * count); }
 
 std::string partial_packing_fault(const PackingProblem& problem, const std::vector<int64_t>& offset,
                                   int64_t height) {

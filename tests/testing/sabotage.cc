@@ -84,4 +84,9 @@ std::span<const Sabotage> sabotages() {
   return all;
 }
 
+std::span<const Sabotage> move_sabotages() {
+  static const std::vector<Sabotage> all = sabotage::of_moves();
+  return all;
+}
+
 }  // namespace remat::testing

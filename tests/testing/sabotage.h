@@ -24,6 +24,8 @@ struct Sabotage {
   std::optional<Schedule> (*apply)(const Graph&, const Schedule&, std::mt19937_64&);
 };
 
+// Those of ops and frees, and those of moves, which need a schedule that packs or offloads.
 std::span<const Sabotage> sabotages();
+std::span<const Sabotage> move_sabotages();
 
 }  // namespace remat::testing

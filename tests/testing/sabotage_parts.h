@@ -21,6 +21,7 @@ std::vector<Sabotage> of_runs();      // ops dropped, swapped, repeated, or run 
 std::vector<Sabotage> of_frees();     // frees dropped, moved, repeated, or of what must survive
 std::vector<Sabotage> of_operands();  // operands bound to the wrong instance
 std::vector<Sabotage> of_places();    // results that take a place they must not take
+std::vector<Sabotage> of_moves();     // packed and offloaded forms, where a schedule has them
 
 template <typename Item>
 const Item* any(const std::vector<Item>& items, Random& random) {

@@ -136,13 +136,14 @@ Maybe rerun_once(const Graph& graph, const Schedule& schedule, Random& random) {
   return wrong;
 }
 
-Maybe recompute_before_run(const Graph&, const Schedule& schedule, Random& random) {
+Maybe recompute_before_run(const Graph& graph, const Schedule& schedule, Random& random) {
   const std::vector<size_t> recomputes = steps_of(schedule, StepKind::recompute);
   const size_t* at = any(recomputes, random);
   if (at == nullptr) return std::nullopt;
   const ScheduleStep again = schedule.steps[*at];
+  const OpId op = graph.original(again.op);
   size_t run = 0;
-  while (schedule.steps[run].kind != StepKind::run || schedule.steps[run].op != again.op) ++run;
+  while (schedule.steps[run].kind != StepKind::run || graph.original(schedule.steps[run].op) != op) ++run;
   Schedule wrong = schedule;
   erase_step(wrong, *at);
   insert_step(wrong, run, again);

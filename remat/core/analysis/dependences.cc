@@ -2,10 +2,9 @@
 #include "remat/core/analysis/dependences.h"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 #include "remat/core/analysis/operands.h"
+#include "remat/core/analysis/touch_order.h"
 #include "remat/core/mutual_order.h"
 
 namespace remat {
@@ -13,10 +12,10 @@ namespace {
 
 class Collector {
  public:
-  explicit Collector(const Graph& graph) : graph_(graph) {
+  explicit Collector(const Graph& graph)
+      : graph_(graph), touches_(graph.external_count + kOrderClasses.size()) {
     found_.before.resize(graph.ops.size());
     found_.after.resize(graph.ops.size());
-    readers_.resize(graph.external_count);
   }
 
   Dependences collect() {
@@ -31,46 +30,30 @@ class Collector {
   }
 
  private:
-  void add(OpId before, OpId after) {
-    if (before != after) found_.before[index(after)].push_back(before);
-  }
-
-  void add_user(const Value& value, OpId user) {
-    const Storage& storage = graph_.storage(value.storage);
-    if (!storage.external()) {
-      add(maker(graph_, value), user);
-    } else if (value.version > 0) {
-      add(storage.changers[static_cast<size_t>(value.version) - 1], user);
-    }
-  }
-
   void add_op(OpId id) {
     const Op& op = graph_.op(id);
-    for (const Value& value : op.reads) add_user(value, id);
-    for (const Value& value : op.updates) add_user(value, id);
-    for (const Value& value : op.effects) add_user(value, id);
-    // Readers of a version before the op that ends it; the graph's order has them in that order.
-    const auto change = [&](const Value& value) {
-      if (!graph_.storage(value.storage).external()) return;
-      for (const OpId reader : readers_[index(value.storage)]) add(reader, id);
-      readers_[index(value.storage)].clear();
+    std::vector<OpId>& before = found_.before[index(id)];
+    const auto touch = [&](size_t thing, bool changes) {
+      touches_.touch(thing, id, changes, [&](OpId earlier) { before.push_back(earlier); });
     };
-    std::for_each(op.updates.begin(), op.updates.end(), change);
-    std::for_each(op.effects.begin(), op.effects.end(), change);
-    for (const Value& value : op.reads) {
-      if (graph_.storage(value.storage).external()) readers_[index(value.storage)].push_back(id);
-    }
+    const auto use = [&](const Value& value, bool changes) {
+      if (graph_.storage(value.storage).external()) {
+        touch(index(value.storage), changes);
+      } else {
+        before.push_back(maker(graph_, value));
+      }
+    };
+    for (const Value& value : op.reads) use(value, false);
+    for (const Value& value : op.updates) use(value, true);
+    for (const Value& value : op.effects) use(value, true);
     for (size_t c = 0; c < kOrderClasses.size(); ++c) {
-      if (!in_order_class(op, c)) continue;
-      if (latest_[c]) add(*latest_[c], id);
-      latest_[c] = id;
+      if (in_order_class(op, c)) touch(graph_.external_count + c, true);
     }
   }
 
   const Graph& graph_;
   Dependences found_;
-  std::vector<std::vector<OpId>> readers_;  // by external: of its present version
-  std::array<std::optional<OpId>, kOrderClasses.size()> latest_;  // by class of mutual order
+  TouchOrder<OpId> touches_;  // of externals, then of the classes of mutual order
 };
 
 }  // namespace

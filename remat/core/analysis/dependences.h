@@ -10,8 +10,8 @@ namespace remat {
 // Which op must have run before which, for the first time, in *every* legal order. There is such a
 // pair for
 // - a value and its user: what makes the value (its creator or the update to that version) first;
-// - an external: there is one copy, so its changes come in order, and whoever reads a version comes
-//   before the next change;
+// - an external: there is one copy, so its changes keep their order, and an op that reads a version
+//   runs before the next change (touch_order.h);
 // - random ops, `once` ops and ops with effects: each class keeps its mutual order.
 // An internal storage gives no pair from a reader of a version to the next update: the version can
 // be made again in another copy.

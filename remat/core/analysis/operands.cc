@@ -43,7 +43,7 @@ Value source_of(const Op& op, const Reuse& reuse) {
 
 OpId maker(const Graph& graph, const Value& value) {
   const Storage& storage = graph.storage(value.storage);
-  REMAT_ASSERT(!storage.external());
+  REMAT_ASSERT(!storage.external() || value.version > 0);
   return value.version == 0 ? *storage.creator
                             : storage.changers[static_cast<size_t>(value.version) - 1];
 }

@@ -23,7 +23,8 @@ int64_t shared_bytes(const Graph& graph, const Reuse& reuse);
 // The value that the op reads of a reuse's source. Demands a reuse of that op.
 Value source_of(const Op& op, const Reuse& reuse);
 
-// The op that makes a value of an internal storage: its creator, or the update to that version.
+// The op that makes a value: its creator, or the change to that version. Demands a value that the step
+// makes, not an external as it is given.
 OpId maker(const Graph& graph, const Value& value);
 
 // The values of internal storages in a row: all versions of the first, of the second, and so on.

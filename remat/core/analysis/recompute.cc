@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "remat/core/analysis/operands.h"
 #include "remat/core/error.h"
 
 namespace remat {
@@ -127,11 +128,10 @@ class OrderBuilder {
     const size_t s = index(value.storage);
     if (!wanted.fresh && at_hand(value)) return true;
     if (rebuilt_to_[s] >= value.version) return true;
-    const Storage& storage = graph_.storages[s];
-    if (storage.external()) return held(value);
+    if (graph_.storages[s].external()) return held(value);
     const int32_t first = rebuilt_to_[s] + 1;
     const auto op_making = [&](int32_t version) {
-      return version == 0 ? *storage.creator : storage.changers[static_cast<size_t>(version) - 1];
+      return maker(graph_, {value.storage, version});
     };
     for (int32_t version = first; version <= value.version; ++version) {
       if (!graph_.rerunnable(op_making(version))) return !wanted.fresh && held(value);

@@ -50,9 +50,7 @@ std::vector<Candidate> candidates_of(const Graph& graph, const Uses& uses, OpId 
     if (first_after == ops.end()) continue;
     const OpId last_before = first_after == ops.begin() ? *storage.creator : *(first_after - 1);
     if (index(last_before) + 1 == index(*first_after)) continue;
-    const auto versions_before =
-        std::lower_bound(storage.changers.begin(), storage.changers.end(), turning_point);
-    const int32_t version = static_cast<int32_t>(versions_before - storage.changers.begin());
+    const int32_t version = storage.version_before(turning_point);
     if (!can_be_made_again(graph, {static_cast<StorageId>(i), version})) continue;
     candidates.push_back({.storage = static_cast<StorageId>(i),
                           .last_before = last_before,

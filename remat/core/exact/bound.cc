@@ -23,6 +23,9 @@ namespace remat {
 namespace {
 
 constexpr size_t kMostBitsOfSets = size_t{1} << 26;
+constexpr size_t kMostCuts = 12;  // more would be a tighter bound and a model that takes longer to solve
+// Twice what the solver's gap and tolerances leave open for long steps, as a part of the time.
+constexpr int64_t kSettledPart = 50'000;
 
 int64_t internal_bytes(const Graph& graph) {
   int64_t bytes = 0;
@@ -78,18 +81,13 @@ std::vector<OpId> chain_of_cuts(const Graph& graph, const Dependences& dependenc
   return chain;
 }
 
-// `count` ops of the chain: in each of `count` even stretches the one with the largest excess.
+// `count` ops of the chain.
 std::vector<OpId> spread(const std::vector<OpId>& chain, const std::vector<int64_t>& excess_bytes,
                          size_t count) {
+  std::vector<int64_t> along;
+  for (const OpId op : chain) along.push_back(excess_bytes[index(op)]);
   std::vector<OpId> cuts;
-  for (size_t k = 0; k < count; ++k) {
-    const size_t begin = k * chain.size() / count, end = (k + 1) * chain.size() / count;
-    OpId best = chain[begin];
-    for (size_t c = begin; c < end; ++c) {
-      if (excess_bytes[index(chain[c])] > excess_bytes[index(best)]) best = chain[c];
-    }
-    cuts.push_back(best);
-  }
+  for (const size_t at : largest_in_stretches(along, count)) cuts.push_back(chain[at]);
   return cuts;
 }
 
@@ -194,8 +192,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
                                            const BoundOptions& options) {
   if (graph.ops.empty()) return 0;
   if (lower_bound_peak_bytes(graph) > budget_bytes) return std::nullopt;
-  int64_t once_ns = 0;
-  for (const Op& op : graph.ops) once_ns += op.time_ns;
+  const int64_t once_ns = graph.total_time_ns();
   const std::vector<int64_t> excess = excess_of(graph, budget_bytes);
   const Dependences dependences = dependences_of(graph);
   const std::vector<OpId> chain = chain_of_cuts(graph, dependences, excess);
@@ -206,7 +203,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   if (!of_large) return std::nullopt;
   if (!has_solver()) return once_ns + *of_large;
   int64_t extra_ns = *of_large;
-  const size_t most = std::min(chain.size(), static_cast<size_t>(std::max(0, options.max_cuts)));
+  const size_t most = std::min(chain.size(), kMostCuts);
   for (size_t count = 1;
        count <= most && !effort.exhausted() && !attains(options.enough_ns, once_ns + extra_ns);
        count = count == most ? most + 1 : std::min(most, count * 2)) {
@@ -219,6 +216,10 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   }
   return once_ns + extra_ns;
 }
+
+int64_t settling_bound_ns(int64_t time_ns) { return time_ns - time_ns / kSettledPart; }
+
+bool attains(int64_t time_ns, int64_t bound_ns) { return bound_ns >= settling_bound_ns(time_ns); }
 
 int64_t lower_bound_peak_bytes(const Graph& graph) {
   const Dependences dependences = dependences_of(graph);

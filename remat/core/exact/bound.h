@@ -17,7 +17,6 @@ namespace remat {
 // where these are most of it (coarse_graph.h); and the minimum of a relaxation that every plan
 // satisfies (window_model.h, with the proof), for a chain of dependent ops as cuts.
 struct BoundOptions {
-  int max_cuts = 12;
   int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
 };
 
@@ -27,14 +26,12 @@ struct BoundOptions {
 std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_bytes, Effort& effort,
                                            const BoundOptions& options = {});
 
-// The least bound that shows a time to be as good as the best: 0.002 % below it, twice what the
-// solver's gap and tolerances leave open for long steps. For steps below 50 µs that is the time itself.
-constexpr int64_t settling_bound_ns(int64_t time_ns) { return time_ns - time_ns / 50'000; }
+// The least bound that shows a time to be as good as the best: 0.002 % below it. For steps below 50 µs
+// that is the time itself.
+int64_t settling_bound_ns(int64_t time_ns);
 
 // Whether a time is as good as a bound.
-constexpr bool attains(int64_t time_ns, int64_t bound_ns) {
-  return bound_ns >= settling_bound_ns(time_ns);
-}
+bool attains(int64_t time_ns, int64_t bound_ns);
 
 // A lower bound on the peak of every plan: the most that some op needs at its first run, or that
 // the step ends with. While an op runs, its operands, results and workspace are there, and so is

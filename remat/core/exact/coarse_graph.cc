@@ -10,6 +10,7 @@
 
 #include "remat/core/analysis/dependences.h"
 #include "remat/core/analysis/operands.h"
+#include "remat/core/graph_builder.h"
 
 namespace remat {
 namespace {

@@ -23,14 +23,14 @@ int32_t LinearModel::add_variable(double lower, double upper, double cost, bool 
   return variable_count() - 1;
 }
 
-void LinearModel::add_row(double lower, std::span<const Term> terms, double upper) {
-  row_start_.push_back(static_cast<int>(term_variable_.size()));
+void LinearModel::add_row(double lower, std::span<const Summand> summands, double upper) {
+  row_start_.push_back(static_cast<int>(summand_variable_.size()));
   row_lower_.push_back(lower);
   row_upper_.push_back(upper);
-  for (const Term& term : terms) {
-    REMAT_ASSERT(term.variable >= 0 && term.variable < variable_count());
-    term_variable_.push_back(term.variable);
-    term_factor_.push_back(term.factor);
+  for (const Summand& summand : summands) {
+    REMAT_ASSERT(summand.variable >= 0 && summand.variable < variable_count());
+    summand_variable_.push_back(summand.variable);
+    summand_factor_.push_back(summand.factor);
   }
 }
 
@@ -42,26 +42,26 @@ struct Destroy {
   void operator()(void* highs) const { Highs_destroy(highs); }
 };
 
-// What the solver has done, in terms of the model: a simplex iteration and a round of cuts take time
-// in proportion to them. Measured on window models of 1,000 to 20,000 terms, within a factor of three.
+// What the solver has done. A simplex iteration and a round of its cuts take time in proportion to the
+// summands of the model: measured on window models of 1,000 to 20,000 of them, within a factor of three.
 struct Progress {
-  static constexpr double kNsPerIteration = 15;  // and term
-  static constexpr double kNsPerRound = 2'000;   // and term
-  static constexpr double kNsToStart = 2'000;    // and term: presolving
-  // Small models grow by their cuts, so that an iteration is not as cheap as their terms say.
+  static constexpr double kNsPerIteration = 15;  // and summand
+  static constexpr double kNsPerRound = 2'000;   // and summand
+  static constexpr double kNsToStart = 2'000;    // and summand: presolving
+  // Small models grow by their cuts, so that an iteration is not as cheap as their summands say.
   static constexpr double kNsPerAnyIteration = 50'000;
 
-  double terms = 0;
+  double summands = 0;
   int64_t rounds = 0;
   int64_t iterations = 0;
   double enough = std::numeric_limits<double>::infinity();
   Effort* effort = nullptr;
 
   int64_t work() const {
-    const double per_term = kNsToStart + kNsPerIteration * static_cast<double>(iterations) +
-                            kNsPerRound * static_cast<double>(rounds);
-    const double ns = terms * per_term + kNsPerAnyIteration * static_cast<double>(iterations);
-    return static_cast<int64_t>(ns / Effort::kNsPerWork);
+    const double per_summand = kNsToStart + kNsPerIteration * static_cast<double>(iterations) +
+                               kNsPerRound * static_cast<double>(rounds);
+    const double ns = summands * per_summand + kNsPerAnyIteration * static_cast<double>(iterations);
+    return Effort::work_of_seconds(1e-9 * ns);
   }
 };
 
@@ -91,7 +91,7 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
   Solution solution;
   solution.lower_bound = -std::numeric_limits<double>::infinity();
   Progress progress{
-      .terms = static_cast<double>(term_count()), .enough = options.enough, .effort = &effort};
+      .summands = static_cast<double>(summand_count()), .enough = options.enough, .effort = &effort};
   if (progress.work() >= effort.left()) return solution;
   const std::unique_ptr<void, Destroy> highs(Highs_create());
   Highs_setBoolOptionValue(highs.get(), "output_flag", 0);
@@ -106,10 +106,10 @@ Solution LinearModel::solve(const SolveOptions& options, Effort& effort) const {
   }
   const int count = variable_count();
   const HighsInt passed = Highs_passMip(
-      highs.get(), count, static_cast<int>(row_lower_.size()), static_cast<int>(term_count()),
+      highs.get(), count, static_cast<int>(row_lower_.size()), static_cast<int>(summand_count()),
       kHighsMatrixFormatRowwise, kHighsObjSenseMinimize, 0, cost_.data(), lower_.data(),
-      upper_.data(), row_lower_.data(), row_upper_.data(), row_start_.data(), term_variable_.data(),
-      term_factor_.data(), integer_.data());
+      upper_.data(), row_lower_.data(), row_upper_.data(), row_start_.data(), summand_variable_.data(),
+      summand_factor_.data(), integer_.data());
   if (passed == kHighsStatusError) return solution;
   const HighsInt ran = Highs_run(highs.get());
   effort.spend(progress.work());

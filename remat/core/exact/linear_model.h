@@ -15,7 +15,7 @@ namespace remat {
 // Whether the library was built with a solver. Without one, solve() finds nothing.
 bool has_solver();
 
-struct Term {
+struct Summand {
   int32_t variable = 0;
   double factor = 0;
 };
@@ -42,12 +42,12 @@ class LinearModel {
   // Returns the variable's number.
   int32_t add_variable(double lower, double upper, double cost, bool integer);
   int32_t add_binary(double cost) { return add_variable(0, 1, cost, true); }
-  // lower <= the sum of the terms <= upper. Each variable at most once; use the infinities of
+  // lower <= the sum of the summands <= upper. Each variable at most once; use the infinities of
   // double for open sides.
-  void add_row(double lower, std::span<const Term> terms, double upper);
+  void add_row(double lower, std::span<const Summand> summands, double upper);
 
   int32_t variable_count() const { return static_cast<int32_t>(cost_.size()); }
-  int64_t term_count() const { return static_cast<int64_t>(term_variable_.size()); }
+  int64_t summand_count() const { return static_cast<int64_t>(summand_variable_.size()); }
 
   // Spends from the effort, by iterations and rounds of the solver. Deterministic: one thread, fixed
   // seed, no clock. Never prints.
@@ -58,8 +58,8 @@ class LinearModel {
   std::vector<int> integer_;                  // by variable, as the solver wants it
   std::vector<double> row_lower_, row_upper_;
   std::vector<int> row_start_;
-  std::vector<int> term_variable_;
-  std::vector<double> term_factor_;
+  std::vector<int> summand_variable_;
+  std::vector<double> summand_factor_;
 };
 
 }  // namespace remat

@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMostValues = kMostStateValues;
 using Counts = std::array<uint8_t, kMostValues>;  // copies by value
 using OpSet = uint64_t;
+constexpr size_t kMostOps = 64;
 
 bool has(OpSet ops, size_t op) { return (ops >> op & 1) != 0; }
 OpSet with(OpSet ops, size_t op) { return ops | OpSet{1} << op; }
@@ -81,7 +82,7 @@ class Search {
 
   StateSearchResult run(Effort& effort) {
     StateSearchResult result;
-    if (graph_.ops.size() > kMostStateOps || values_.size() > kMostValues) return result;
+    if (graph_.ops.size() > kMostOps || values_.size() > kMostValues) return result;
     push({});
     size_t charged = 0;  // states
     while (!open_.empty()) {
@@ -98,10 +99,7 @@ class Search {
       const size_t states = states_.size() + compared_ / kComparisonsPerState;
       effort.spend(kWorkPerState * static_cast<int64_t>(states - charged));
       charged = states;
-      if (states > options_.max_states || effort.exhausted() ||
-          result.least_extra_ns >= options_.enough_extra_ns) {
-        return result;
-      }
+      if (effort.exhausted() || result.least_extra_ns >= options_.enough_extra_ns) return result;
       expand(id);
     }
     result.complete = true;
@@ -148,7 +146,7 @@ class Search {
       }
       for (const size_t value : inputs_[o]) needed_[value] = 1;
     }
-    return options_.ignore_time ? 0 : least_ns;
+    return least_ns;
   }
 
   bool dominated(size_t id) {
@@ -351,7 +349,7 @@ class Search {
     State next;
     next.run = with(states_[id].run, o);
     next.counts = before;
-    next.extra_ns = states_[id].extra_ns + (first || options_.ignore_time ? 0 : op.time_ns);
+    next.extra_ns = states_[id].extra_ns + (first ? 0 : op.time_ns);
     next.parent = id;
     next.op = static_cast<OpId>(o);
     for (const size_t source : ending) next.counts[source] = 0;

@@ -22,16 +22,27 @@ bool contains(const std::vector<Value>& values, const Value& value) {
 
 }  // namespace
 
+std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count) {
+  std::vector<size_t> chosen;
+  const auto at = [&](size_t i) { return excess_bytes.begin() + static_cast<std::ptrdiff_t>(i); };
+  for (size_t k = 0; k < count; ++k) {
+    const auto begin = at(k * excess_bytes.size() / count);
+    const auto end = at((k + 1) * excess_bytes.size() / count);
+    if (begin == end) continue;
+    chosen.push_back(static_cast<size_t>(std::max_element(begin, end) - excess_bytes.begin()));
+  }
+  return chosen;
+}
+
 WindowModel::WindowModel(const Graph& graph, std::span<const OpId> cuts, int64_t budget_bytes)
     : graph_(graph),
       cuts_(cuts.begin(), cuts.end()),
       windows_(cuts_.size() + 1),
       free_bytes_(static_cast<double>(budget_bytes - graph.external_bytes())),
       values_(graph) {
-  int64_t time_ns = 0;
-  for (const Op& op : graph.ops) time_ns += op.time_ns;
-  time_unit_ns_ = std::max(1.0, static_cast<double>(time_ns) / kTimeScale);
-  margin_ns_ = kTolerance * static_cast<double>(time_ns) + kTolerance;
+  const double time_ns = static_cast<double>(graph.total_time_ns());
+  time_unit_ns_ = std::max(1.0, time_ns / kTimeScale);
+  margin_ns_ = kTolerance * time_ns + kTolerance;
   first_from_.resize(graph.ops.size(), 0);
   first_until_.resize(graph.ops.size(), cuts_.size());
   last_.resize(graph.ops.size(), cuts_.size());
@@ -131,14 +142,13 @@ void WindowModel::add_runs() {
   for (size_t o = 0; o < graph_.ops.size(); ++o) {
     const double cost = static_cast<double>(graph_.ops[o].time_ns) / time_unit_ns_;
     const bool certain = first_from_[o] == first_until_[o];
-    std::vector<Term> first, all;
+    std::vector<Summand> first;
     for (size_t w = first_from_[o]; w <= last_[o]; ++w) {
       if (certain && w == first_from_[o]) {
         run(o, w) = kYes;
         continue;
       }
       run(o, w) = model_.add_binary(cost);
-      all.push_back({run(o, w), 1});
       if (w <= first_until_[o]) first.push_back({run(o, w), 1});
     }
     if (certain) continue;
@@ -184,40 +194,40 @@ void WindowModel::add_dependences() {
 // user <= keep(v, w) + run(maker of v, w)
 void WindowModel::demand_source(int32_t user, size_t v, size_t w) {
   if (user == kNo) return;
-  std::vector<Term> terms;
+  std::vector<Summand> summands;
   double constant = 0;
   const auto add = [&](int32_t variable, double factor) {
     if (variable == kYes) constant += factor;
-    if (variable >= 0) terms.push_back({variable, factor});
+    if (variable >= 0) summands.push_back({variable, factor});
   };
   add(keep(v, w), 1);
   add(run(index(maker(graph_, values_[v])), w), 1);
   if (constant >= 1) return;
   add(user, -1);
-  model_.add_row(-constant, terms, kInfinity);
+  model_.add_row(-constant, summands, kInfinity);
 }
 
 void WindowModel::add_memory(size_t i) {
   const Op& cut = graph_.op(cuts_[i - 1]);
   const std::vector<Value> inputs = internal_inputs(graph_, cut);
   const double unit = std::max(1.0, free_bytes_) / kBytesScale;
-  std::vector<Term> terms;
+  std::vector<Summand> summands;
   for (size_t v = 0; v < values_.size(); ++v) {
     if (keep(v, i) < 0 || maker(graph_, values_[v]) == cuts_[i - 1]) continue;
     // An operand is there anyway; one that the cut updates is gone after it, unless in a copy.
     const bool updated = contains(cut.updates, values_[v]);
     if (contains(inputs, values_[v]) && !updated) continue;
-    terms.push_back(
+    summands.push_back(
         {keep(v, i), static_cast<double>(graph_.storage(values_[v].storage).bytes) / unit});
   }
-  add_sharing(i, cut, unit, terms);
+  add_sharing(i, cut, unit, summands);
   const double limit =
       free_bytes_ * (1 + kTolerance) - static_cast<double>(bytes_while_running(graph_, cut));
-  model_.add_row(-kInfinity, terms, limit / unit);
+  model_.add_row(-kInfinity, summands, limit / unit);
 }
 
 // Each result takes at most one place, each place is taken by at most one result.
-void WindowModel::add_sharing(size_t i, const Op& cut, double unit, std::vector<Term>& memory) {
+void WindowModel::add_sharing(size_t i, const Op& cut, double unit, std::vector<Summand>& memory) {
   std::vector<std::pair<Reuse, int32_t>> taken;
   for (const Reuse& reuse : cut.reuse) {
     const int64_t bytes = shared_bytes(graph_, reuse);
@@ -225,13 +235,13 @@ void WindowModel::add_sharing(size_t i, const Op& cut, double unit, std::vector<
     const int32_t take = model_.add_binary(0);
     memory.push_back({take, -static_cast<double>(bytes) / unit});
     if (const int32_t kept = keep(values_.of(source_of(cut, reuse)), i); kept >= 0) {
-      const Term terms[] = {{take, 1}, {kept, 1}};
-      model_.add_row(-kInfinity, terms, 1);
+      const Summand summands[] = {{take, 1}, {kept, 1}};
+      model_.add_row(-kInfinity, summands, 1);
     }
     for (const auto& [other, other_take] : taken) {
       if (!exclude_each_other(other, reuse)) continue;
-      const Term terms[] = {{take, 1}, {other_take, 1}};
-      model_.add_row(-kInfinity, terms, 1);
+      const Summand summands[] = {{take, 1}, {other_take, 1}};
+      model_.add_row(-kInfinity, summands, 1);
     }
     taken.push_back({reuse, take});
   }
@@ -245,9 +255,9 @@ int32_t WindowModel::through(size_t value, size_t window) {
   const auto [entry, fresh] = throughs_.try_emplace(value * windows_ + window, kNo);
   if (!fresh) return entry->second;
   const int32_t there = entry->second = model_.add_variable(0, 1, 0, false);
-  std::vector<Term> terms = {{there, 1}, {begin, -1}, {end, -1}};
-  if (made >= 0) terms.push_back({made, 1});
-  model_.add_row(-1, terms, kInfinity);
+  std::vector<Summand> summands = {{there, 1}, {begin, -1}, {end, -1}};
+  if (made >= 0) summands.push_back({made, 1});
+  model_.add_row(-1, summands, kInfinity);
   return there;
 }
 
@@ -263,14 +273,14 @@ void WindowModel::add_watched(const Watched& watched) {
   for (const Reuse& reuse : op.reuse) needed -= shared_bytes(graph_, reuse);
   const double unit = std::max(1.0, free_bytes_) / kBytesScale;
   const std::vector<Value> inputs = internal_inputs(graph_, op);
-  std::vector<Term> terms = {{runs, static_cast<double>(std::max<int64_t>(0, needed)) / unit}};
+  std::vector<Summand> summands = {{runs, static_cast<double>(std::max<int64_t>(0, needed)) / unit}};
   for (size_t v = 0; v < values_.size(); ++v) {
     const int64_t bytes = graph_.storage(values_[v].storage).bytes;
     if (bytes == 0 || contains(inputs, values_[v])) continue;
     const int32_t there = through(v, window);
-    if (there >= 0) terms.push_back({there, static_cast<double>(bytes) / unit});
+    if (there >= 0) summands.push_back({there, static_cast<double>(bytes) / unit});
   }
-  model_.add_row(-kInfinity, terms, free_bytes_ * (1 + kTolerance) / unit);
+  model_.add_row(-kInfinity, summands, free_bytes_ * (1 + kTolerance) / unit);
 }
 
 }  // namespace remat

@@ -44,6 +44,10 @@ namespace remat {
 //
 // The dual bound of HiGHS stands for that minimum, less a millionth of the step's time for the
 // tolerances of its arithmetic, with the budget a millionth larger for the same reason.
+// Cuts are best where memory is most above the budget, all along the step: of a row of such excesses, the
+// first largest in each of `count` even stretches. Positions in the row; fewer where it is shorter.
+std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count);
+
 class WindowModel {
  public:
   // A row of the fifth kind: for `op`, in the window that ends with the cut `until`.
@@ -88,7 +92,7 @@ class WindowModel {
   void add_memory(size_t cut);
   void add_watched(const Watched& watched);
   int32_t through(size_t value, size_t window);
-  void add_sharing(size_t cut, const Op& op, double unit, std::vector<Term>& memory);
+  void add_sharing(size_t cut, const Op& op, double unit, std::vector<Summand>& memory);
   std::vector<std::vector<OpId>> reruns_of(const Solution& solution) const;
 
   int32_t& run(size_t op, size_t window) { return runs_[op * windows_ + window]; }

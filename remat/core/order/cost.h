@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace remat {
 //     a1 live   ├────┤         ├────┤          ◀── read from the right
 //
 // It is not a second model: tests hold it equal to simulate, byte for byte, on thousands of orders,
-// and every plan that leaves a strategy has been through simulate itself.
+// and every plan that leaves a strategy has been through simulate itself. Where an order holds transfers
+// a second pass, forwards, finds the time.
 class OrderCost {
  public:
   explicit OrderCost(const Graph& graph);
@@ -27,6 +29,7 @@ class OrderCost {
     int64_t peak_bytes = 0;  // meaningless unless legal, like the rest
     size_t peak_position = 0;
     int64_t time_ns = 0;
+    bool transfers = false;  // it holds offloads or prefetches
     double overflow = 0;  // bytes above the budget, summed over positions
   };
   // The order must hold every op and re-run none that is not rerunnable.
@@ -34,6 +37,9 @@ class OrderCost {
 
   // Bytes resident at each position of the order evaluated last.
   std::span<const int64_t> resident_bytes() const { return resident_; }
+
+  // When each position begins, and when the order ends. Of the order evaluated last.
+  void find_times(std::span<const OpId> order, std::vector<int64_t>& begin_ns);
 
   static constexpr int64_t kWorkPerOp = 4;  // of evaluate, in units of effort.h: an op's operands
 
@@ -56,10 +62,13 @@ class OrderCost {
   std::span<const ValueIndex> creates(OpId op) const { return slice(creates_, create_start_, op); }
   std::span<const ReusePair> reuse(OpId op) const { return slice(reuse_, reuse_start_, op); }
   size_t value_count() const { return bytes_.size(); }
+  int64_t time_ns(OpId op) const { return time_ns_[index(op)]; }  // transfers take none of their own
   int64_t bytes(ValueIndex value) const { return bytes_[static_cast<size_t>(value)]; }
   StorageId storage(ValueIndex value) const { return storage_[static_cast<size_t>(value)]; }
   int32_t version(ValueIndex value) const { return version_[static_cast<size_t>(value)]; }
   std::span<const ValueIndex> outputs() const { return outputs_; }
+  // kAlwaysThere for an external that never changes.
+  ValueIndex value_of(const Value& value) const;
 
  private:
   template <typename T>
@@ -72,7 +81,7 @@ class OrderCost {
 
   void number_values(const Graph& graph);
   void flatten_ops(const Graph& graph);
-  ValueIndex value_of(const Value& value) const;
+  int64_t time_with_transfers(std::span<const OpId> order, std::vector<int64_t>* begin_ns);
 
   std::vector<int64_t> bytes_;      // by value; 0 for externals, which are counted once for all
   std::vector<StorageId> storage_;  // by value
@@ -84,6 +93,9 @@ class OrderCost {
   std::vector<Update> updates_;
   std::vector<ReusePair> reuse_;
   std::vector<int64_t> workspace_, time_ns_;  // by op
+  enum class Transfer : uint8_t { none, offload, prefetch };
+  std::vector<Transfer> transfer_;            // by op
+  std::optional<ChannelModel> channel_;
   int64_t external_bytes_ = 0;
   std::vector<bool> external_value_;  // by value
   // Side effects on externals that somebody reads: they happen at the first run only.
@@ -95,6 +107,15 @@ class OrderCost {
   std::vector<int32_t> first_run_;  // by op, if has_effects_
   std::vector<int64_t> resident_;   // by position
   std::vector<ReusePair> taken_;    // pairs of the op at work that do share
+  struct Write {
+    int32_t begins;    // after this position
+    int32_t position;  // of the offload
+  };
+  std::vector<uint8_t> left_out_;  // by position: a transfer that nobody needs; where there is a channel
+  std::vector<Write> writes_;
+  std::vector<int64_t> written_ns_;  // by position of an offload: when it has ended
+  std::vector<int32_t> touched_;     // by value: the last position that used or made it
+  std::vector<int64_t> ready_ns_;    // by value: when its last copy has been read
 };
 
 }  // namespace remat

@@ -14,19 +14,25 @@
 
 namespace remat {
 
-// Ops that make a value again before a position, so that it need not stay until then.
+// Ops that make a value again before a position, so that it need not stay until then; or moves that
+// pack or offload it and bring it back.
 struct Insertion {
   OrderCost::ValueIndex target = 0;
   size_t before = 0;  // position
   std::vector<OpId> block;
-  int64_t time_ns = 0;  // of the block
-  double gain = 0;      // estimate of the overflow removed, summed over positions
+  std::optional<OpId> reader;   // stands in place of the op at `before`: it reads packed bytes
+  std::optional<OpId> leaving;  // pack or offload, ...
+  size_t leaving_before = 0;    // ... and the position before which it stands
+  int64_t time_ns = 0;   // that it takes
+  int64_t price_ns = 0;  // what it counts for beyond that: transfers take the channel from others
+  double gain = 0;       // estimate of the overflow removed, summed over positions
+  bool in_time = false;  // transfers are to be put where nobody waits for them
 };
 
 // How much overflow is removed for the time that it takes.
 double ratio(double gain, int64_t time_ns);
 
-// The order with blocks inserted. The insertions must stand in the order of their places.
+// The order with all of them made, each at its places in the order as it was.
 std::vector<OpId> with_insertions(const std::vector<OpId>& order,
                                   std::span<const Insertion> insertions);
 
@@ -34,9 +40,9 @@ std::vector<OpId> with_insertions(const std::vector<OpId>& order,
 // be forgotten and made again before its next use.
 class InsertionFinder {
  public:
-  explicit InsertionFinder(const SearchContext& context);
+  explicit InsertionFinder(SearchContext& context);
 
-  // The order that the questions are about. Its bytes are those evaluated last.
+  // The order that the questions are about, which was evaluated last. It must not change meanwhile.
   void look_at(const std::vector<OpId>& order, Effort& effort);
   const ExcessProfile& profile() const { return profile_; }
 
@@ -49,6 +55,7 @@ class InsertionFinder {
   // A value that lies idle across a position, and a place where it could be made again.
   struct Spot {
     ValueIndex target = 0;
+    size_t from = 0;        // position from which on it is idle
     size_t before = 0;      // position
     double gain = 0;        // as in Insertion
     double most_ratio = 0;  // of that to the time of the op that makes it
@@ -60,16 +67,22 @@ class InsertionFinder {
     if_smaller,     // or is less, together, than the value that is forgotten
   };
 
-  std::vector<Spot> spots_at(size_t position, Effort& effort);
+  void add_moves(ValueIndex value, size_t from, size_t use, std::vector<Insertion>& moves);
+  void add_transfers(ValueIndex value, size_t from, size_t use, std::vector<Insertion>& moves);
+  // Values that lie idle at the position, to be made again; and the moves that they have.
+  std::vector<Spot> spots_at(size_t position, std::vector<Insertion>& moves, Effort& effort);
   void find_places(ValueIndex value, size_t position, size_t use);
+  std::optional<OpId> brought_back_by(ValueIndex value, size_t before) const;
   bool collect_block(Staying staying, double to_beat, Insertion& insertion, Effort& effort);
   bool is_there(ValueIndex value, size_t before) const;
   bool fits_longer(ValueIndex value, size_t before) const;
 
-  const SearchContext& context_;
-  const OrderCost& cost_;
+  SearchContext& context_;
+  OrderCost& cost_;
+  const std::vector<OpId>* order_ = nullptr;
   OrderTimeline timeline_;
   ExcessProfile profile_;
+  std::vector<int64_t> begin_ns_;  // by position, one more; where there is a channel
   // Scratch.
   std::vector<size_t> places_;     // where the value at work could be made again
   std::vector<int32_t> in_block_;  // by op: the stamp of the block that it was last in

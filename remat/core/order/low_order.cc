@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "remat/core/analysis/dependences.h"
+#include "remat/core/analysis/touch_order.h"
+#include "remat/core/order/passing.h"
 
 namespace remat {
 namespace {
@@ -12,21 +13,22 @@ namespace {
 class Greedy {
  public:
   explicit Greedy(const Graph& graph)
-      : graph_(graph), dependences_(dependences_of(graph)), uses_left_(graph.storages.size(), 0) {
+      : graph_(graph),
+        waits_for_(graph.ops.size(), 0),
+        after_(graph.ops.size()),
+        uses_left_(graph.storages.size(), 0) {
     for (const Op& op : graph.ops) {
       for (const StorageId id : touched(op)) ++uses_left_[index(id)];
     }
-    keep_readers_before_updates();
+    find_waits();
     for (const StorageId id : graph.outputs) ++uses_left_[index(id)];
     for (size_t i = 0; i < graph.external_count; ++i) uses_left_[i] = kAlways;
   }
 
   std::vector<OpId> order() {
-    std::vector<size_t> waits_for(graph_.ops.size());
     std::vector<OpId> ready, order;
     for (size_t o = 0; o < graph_.ops.size(); ++o) {
-      waits_for[o] = dependences_.before[o].size();
-      if (waits_for[o] == 0) ready.push_back(static_cast<OpId>(o));
+      if (waits_for_[o] == 0) ready.push_back(static_cast<OpId>(o));
     }
     while (!ready.empty()) {
       const auto next = best_of(ready);
@@ -34,8 +36,8 @@ class Greedy {
       ready.erase(next);
       order.push_back(op);
       for (const StorageId id : touched(graph_.op(op))) --uses_left_[index(id)];
-      for (const OpId after : dependences_.after[index(op)]) {
-        if (--waits_for[index(after)] == 0) ready.push_back(after);
+      for (const OpId after : after_[index(op)]) {
+        if (--waits_for_[index(after)] == 0) ready.push_back(after);
       }
     }
     return order;
@@ -53,20 +55,18 @@ class Greedy {
     return ids;
   }
 
-  // With one copy of everything, whoever reads a version comes before the op that ends it.
-  void keep_readers_before_updates() {
-    std::vector<std::vector<OpId>> readers(graph_.storages.size());
+  // There is one copy of everything: an op waits for all that it may not pass.
+  void find_waits() {
+    const Passing passing(graph_);
+    TouchOrder<OpId> touches(passing.thing_count());
     for (size_t o = 0; o < graph_.ops.size(); ++o) {
-      const OpId id = static_cast<OpId>(o);
-      for (const Value& value : graph_.ops[o].updates) {
-        for (const OpId reader : readers[index(value.storage)]) {
-          if (reader == id) continue;
-          dependences_.before[o].push_back(reader);
-          dependences_.after[index(reader)].push_back(id);
-        }
-        readers[index(value.storage)].clear();
+      const OpId op = static_cast<OpId>(o);
+      for (const Passing::Touch& touch : passing.touches(op)) {
+        touches.touch(static_cast<size_t>(touch.thing), op, touch.changes, [&](OpId earlier) {
+          ++waits_for_[o];
+          after_[index(earlier)].push_back(op);
+        });
       }
-      for (const Value& value : graph_.ops[o].reads) readers[index(value.storage)].push_back(id);
     }
   }
 
@@ -95,7 +95,8 @@ class Greedy {
   }
 
   const Graph& graph_;
-  Dependences dependences_;
+  std::vector<size_t> waits_for_;         // by op: how many must run before it
+  std::vector<std::vector<OpId>> after_;  // by op: who waits for it
   std::vector<int64_t> uses_left_;  // by storage
 };
 

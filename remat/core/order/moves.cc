@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "remat/core/analysis/touch_order.h"
 #include "remat/core/reuse.h"
 
 namespace remat {
@@ -79,28 +80,16 @@ void OrderMoves::find_copies(const OrderCost& cost) {
   }
 }
 
-// Of the touches of a thing in a row, a change passes no other, and nothing passes it.
 void OrderMoves::find_limits(const Passing& passing) {
   std::vector<std::vector<Run>> before(op_.size()), after(op_.size());
-  std::vector<Run> last_change(passing.thing_count(), kNone);
-  std::vector<std::vector<Run>> readers(passing.thing_count());  // since then
-  const auto limit = [&](Run first, Run second) {
-    if (first == kNone || first == second) return;
-    after[static_cast<size_t>(first)].push_back(second);
-    before[static_cast<size_t>(second)].push_back(first);
-  };
+  TouchOrder<Run> touches(passing.thing_count());
   for (size_t i = 0; i < op_.size(); ++i) {
     const Run run = static_cast<Run>(i);
     for (const Passing::Touch& touch : passing.touches(op_[i])) {
-      const auto thing = static_cast<size_t>(touch.thing);
-      limit(last_change[thing], run);
-      if (!touch.changes) {
-        readers[thing].push_back(run);
-        continue;
-      }
-      for (const Run reader : readers[thing]) limit(reader, run);
-      readers[thing].clear();
-      last_change[thing] = run;
+      touches.touch(static_cast<size_t>(touch.thing), run, touch.changes, [&](Run earlier) {
+        after[static_cast<size_t>(earlier)].push_back(run);
+        before[i].push_back(earlier);
+      });
     }
   }
   for (size_t i = 0; i < op_.size(); ++i) {

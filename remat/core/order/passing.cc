@@ -4,25 +4,30 @@
 #include <algorithm>
 
 #include "remat/core/mutual_order.h"
+#include "remat/core/schedule.h"
 
 namespace remat {
 
-Passing::Passing(const Graph& graph) : stamp_of_(graph.storages.size() + kOrderClasses.size(), 0) {
+Passing::Passing(const Graph& graph) : stamp_of_(graph.storage_count() + kOrderClasses.size(), 0) {
   const auto add = [&](size_t thing, bool changes) {
     touches_.push_back({static_cast<int32_t>(thing), changes});
   };
-  for (const Op& op : graph.ops) {
+  for (size_t i = 0; i < graph.op_count(); ++i) {
+    const OpId id = static_cast<OpId>(i);
+    const Op& op = graph.op(id);
+    // Nobody uses a copy after it was offloaded: an offload changes what it reads.
+    const bool offload = step_kind_of(graph, id) == StepKind::offload;
     start_.push_back(static_cast<int32_t>(touches_.size()));
     for (const Value& value : op.reads) {
       const Storage& storage = graph.storage(value.storage);
       const bool never_changes = storage.external() && storage.changers.empty();
-      if (!never_changes) add(index(value.storage), false);
+      if (!never_changes) add(index(value.storage), offload);
     }
     for (const Value& value : op.updates) add(index(value.storage), true);
     for (const Value& value : op.effects) add(index(value.storage), true);
-    for (const StorageId id : op.creates) add(index(id), true);
+    for (const StorageId created : op.creates) add(index(created), true);
     for (size_t c = 0; c < kOrderClasses.size(); ++c) {
-      if (in_order_class(op, c)) add(graph.storages.size() + c, true);
+      if (in_order_class(op, c)) add(graph.storage_count() + c, true);
     }
   }
   start_.push_back(static_cast<int32_t>(touches_.size()));

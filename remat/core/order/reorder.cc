@@ -15,19 +15,19 @@ namespace {
 constexpr size_t kFarthestMove = 256;
 constexpr int64_t kEvaluationsToPrepare = 5;  // as many take as long as to prepare OrderMoves
 constexpr int64_t kWorkPerMove = 24;          // and one for each place that is passed
-// Where only a few bytes are too many, a move still changes as many as values have: the heat is never
-// that of less overflow than this part of the budget.
+// A move changes the overflow by whole values, however little there is of it. So the heat is at least that
+// of an overflow of this part of the budget.
 constexpr double kLeastOverflow = 0.05;
 constexpr double kAnyWorse = std::numeric_limits<double>::infinity();
 constexpr double kNoZero = 1e-12;  // added to a random number before its logarithm is taken
 
-struct Move {
+struct Shift {
   size_t from;
   size_t to;
 };
 
 // Charged though nothing can be moved: in a chain no op can, and trying must end.
-std::optional<Move> random_move(Random& random, const OrderMoves& moves, Effort& effort) {
+std::optional<Shift> random_move(Random& random, const OrderMoves& moves, Effort& effort) {
   const size_t from = random.below(moves.size());
   const bool later = (random.next() & 1) != 0;
   const size_t farthest = moves.reach(from, later);
@@ -35,7 +35,7 @@ std::optional<Move> random_move(Random& random, const OrderMoves& moves, Effort&
   if (farthest == 0) return std::nullopt;
   const size_t distance = 1 + random.below(std::min(farthest, 1 + random.below(kFarthestMove)));
   effort.spend(static_cast<int64_t>(distance));
-  return Move{from, later ? from + distance : from - distance};
+  return Shift{from, later ? from + distance : from - distance};
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void reorder(SearchContext& context, FoundOrder& found, int64_t work, Effort& ef
   bool at_least = false;  // the moves are there now, and found.order is not yet
   while (least > 0 && !own.exhausted()) {
     const double cooling = 1.0 - own.progress();
-    const std::optional<Move> move = random_move(context.random, moves, own);
+    const std::optional<Shift> move = random_move(context.random, moves, own);
     if (!move) continue;
     const double tolerance = -std::log(kNoZero + context.random.unit()) * hot * cooling * cooling;
     if (!moves.try_move(move->from, move->to, tolerance)) continue;
@@ -73,7 +73,7 @@ void flatten(SearchContext& context, FoundOrder& found, int64_t line_bytes, int6
              Effort& effort) {
   OrderMoves moves(context.graph, context.cost, context.passing, found.order, line_bytes);
   for (int64_t i = 0; i < tries && !effort.exhausted(); ++i) {
-    const std::optional<Move> move = random_move(context.random, moves, effort);
+    const std::optional<Shift> move = random_move(context.random, moves, effort);
     if (move) moves.try_move(move->from, move->to, 0, found.cost.peak_bytes);
   }
   found = context.start(moves.order(), effort);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "remat/core/order/transfers.h"
+
 namespace remat {
 namespace {
 
@@ -16,9 +18,10 @@ constexpr double kNoiseRange = 0.6;
 // Of insertions made together.
 constexpr size_t kMostOpsOneByOne = 1'500;  // of a graph; above, insertions are made many at a time
 constexpr size_t kConsideredTogether = 1'000;
-constexpr double kFirstShare =
-    0.5;  // of what is too much at the peak; half of it if that does not help,
-constexpr double kLeastShare = 0.01;  // down to this
+// How much they free at first, as a share of what is too much at the peak; half of that while it does not
+// help, down to the second.
+constexpr double kFirstShare = 0.5;
+constexpr double kLeastShare = 0.01;
 
 }  // namespace
 
@@ -35,8 +38,8 @@ void Repair::look_at(FoundOrder& found) {
   finder_.look_at(found.order, effort_);
 }
 
-// In a large graph one insertion at a time would take for ever, and its layers offer the same bargain
-// many times over: takes the best ratios together.
+// A large graph needs thousands of insertions, and its equal layers offer the same one many times: the
+// best ratios are inserted together.
 bool Repair::insert_many(FoundOrder& found) {
   look_at(found);
   const size_t peak = found.cost.peak_position;
@@ -56,12 +59,13 @@ bool Repair::insert_many(FoundOrder& found) {
       chosen.push_back(insertion);
     }
     if (chosen.size() < 2) return false;
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [](const Insertion& a, const Insertion& b) { return a.before < b.before; });
     std::vector<OpId> order = with_insertions(found.order, chosen);
     const OrderCost::Result cost = context_.evaluate(order, effort_);
-    if (!cost.legal || cost.overflow >= found.cost.overflow) continue;
-    found = {.order = std::move(order), .cost = cost, .fits = cost.overflow == 0};
+    if (!cost.legal) continue;
+    FoundOrder trial = FoundOrder::of(std::move(order), cost);
+    context_.retime(trial, effort_);
+    if (trial.cost.overflow >= found.cost.overflow) continue;
+    found = std::move(trial);
     return true;
   }
   return false;
@@ -76,7 +80,7 @@ bool Repair::step(FoundOrder& found, const RepairOptions& options) {
       found = std::move(*best);
       return true;
     }
-    // Nothing at the peak helps: another place above the budget may be a way round.
+    // Nothing helps at the peak: another position above the budget is tried.
     const size_t above = finder_.profile().count_above();
     if (above == 0) return false;
     position = finder_.profile().nth_above(context_.random.below(above));
@@ -91,14 +95,20 @@ std::optional<FoundOrder> Repair::best_insertion(const FoundOrder& found, size_t
   for (const Insertion& insertion :
        finder_.at(position, kEvaluatedPerStep, options.tabu, effort_)) {
     std::vector<OpId> order = with_insertions(found.order, {&insertion, 1});
+    if (insertion.in_time) {
+      order = with_transfers_in_time(context_.graph, context_.cost, order);
+      effort_.spend(OrderCost::kWorkPerOp * static_cast<int64_t>(order.size()));
+    }
     const OrderCost::Result cost = context_.evaluate(order, effort_);
     if (!cost.legal || cost.overflow >= found.cost.overflow) continue;
     const double noise = options.noisy ? kLeastNoise + kNoiseRange * context_.random.unit() : 1.0;
+    // Whoever waited before may wait no longer.
+    const int64_t more_ns = std::max<int64_t>(0, cost.time_ns - found.cost.time_ns);
     const double found_ratio =
-        noise * ratio(found.cost.overflow - cost.overflow, cost.time_ns - found.cost.time_ns);
+        noise * ratio(found.cost.overflow - cost.overflow, more_ns + insertion.price_ns);
     if (found_ratio <= best_ratio) continue;
     best_ratio = found_ratio;
-    best = FoundOrder{.order = std::move(order), .cost = cost, .fits = cost.overflow == 0};
+    best = FoundOrder::of(std::move(order), cost);
   }
   return best;
 }

@@ -10,7 +10,7 @@ namespace remat {
 
 struct RepairOptions {
   std::optional<OpId> tabu = {};  // is not run again
-  bool noisy = false;             // the second best is now and then the way to something better
+  bool noisy = false;  // ratios are changed a little at random, so that repeated repairs differ
 };
 
 // From an order that needs too much to one that fits, by inserting re-runs. At the position where most

@@ -6,40 +6,61 @@
 
 namespace remat {
 
+namespace {
+
+bool brings_back(const Graph& graph, OpId id) {
+  if (!graph.is_move(id)) return false;
+  const MoveKind kind = graph.move(id).kind;
+  return kind != MoveKind::pack && kind != MoveKind::offload;
+}
+
+}  // namespace
+
 std::vector<size_t> reruns_of(const Graph& graph, std::span<const OpId> order) {
-  std::vector<bool> seen(graph.ops.size(), false);
+  std::vector<bool> seen(graph.op_count(), false);
   std::vector<size_t> reruns;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (seen[index(order[i])]) reruns.push_back(i);
-    seen[index(order[i])] = true;
+    const size_t op = index(graph.original(order[i]));
+    if (brings_back(graph, order[i]) || (seen[op] && !graph.is_move(order[i]))) reruns.push_back(i);
+    seen[op] = true;
   }
   return reruns;
 }
 
-std::vector<OpId> without(std::span<const OpId> order, const std::vector<bool>& erased) {
+std::vector<OpId> without(const Graph& graph, std::span<const OpId> order,
+                          const std::vector<bool>& erased) {
   std::vector<OpId> rest;
   rest.reserve(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    if (!erased[i]) rest.push_back(order[i]);
+    if (!erased[i]) {
+      rest.push_back(order[i]);
+    } else if (graph.original(order[i]) != order[i]) {
+      rest.push_back(graph.original(order[i]));
+    }
   }
   return rest;
 }
 
-void erase_dead(const SearchContext& context, std::vector<OpId>& order, Effort& effort) {
+void erase_dead(const Graph& graph, const OrderCost& cost, std::vector<OpId>& order,
+                Effort& effort) {
   using ValueIndex = OrderCost::ValueIndex;
-  const OrderCost& cost = context.cost;
-  const std::vector<size_t> reruns = reruns_of(context.graph, order);
-  if (reruns.empty()) return;
+  std::vector<bool> seen(graph.op_count(), false);
+  std::vector<bool> needed_at(order.size(), false);  // first runs are needed whatever they make
+  bool all_needed = true;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const OpId op = graph.original(order[i]);
+    needed_at[i] = !graph.is_move(op) && !seen[index(op)];
+    seen[index(op)] = true;
+    all_needed = all_needed && needed_at[i];
+  }
+  if (all_needed) return;
   std::vector<int32_t> needed(cost.value_count(), 0);  // copies
   const auto at = [](ValueIndex value) { return static_cast<size_t>(value); };
   for (const ValueIndex output : cost.outputs()) needed[at(output)] = 1;
-  size_t rerun = reruns.size();
   size_t kept = order.size();
   for (size_t i = order.size(); i-- > 0;) {
     const OpId op = order[i];
-    const bool is_rerun = rerun > 0 && reruns[rerun - 1] == i;
-    if (is_rerun) --rerun;
-    bool useful = !is_rerun;
+    bool useful = needed_at[i];
     for (const ValueIndex value : cost.creates(op)) useful = useful || needed[at(value)] > 0;
     for (const OrderCost::Update& update : cost.updates(op)) {
       useful = useful || needed[at(update.after)] > 0;
@@ -73,12 +94,15 @@ void prune(SearchContext& context, FoundOrder& found, size_t most, Effort& effor
     }
     reruns.resize(most);
   }
-  const bool erased = erase_needless(found.order, reruns, effort, [&](const std::vector<OpId>& trial) {
-    const OrderCost::Result cost = context.evaluate(trial, effort);
-    return cost.legal && cost.overflow == 0;
-  });
+  // Without a move or a re-run others may have to wait for transfers.
+  const int64_t most_ns = found.cost.time_ns;
+  const bool erased =
+      erase_needless(context.graph, found.order, reruns, effort, [&](const std::vector<OpId>& trial) {
+        const OrderCost::Result cost = context.evaluate(trial, effort);
+        return cost.legal && cost.overflow == 0 && cost.time_ns <= most_ns;
+      });
   if (!erased) return;
-  erase_dead(context, found.order, effort);
+  erase_dead(context.graph, context.cost, found.order, effort);
   found = context.start(std::move(found.order), effort);
 }
 

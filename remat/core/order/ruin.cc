@@ -20,14 +20,20 @@ constexpr size_t kMostTaken = 12;
 constexpr double kNeighboursInTime = 0.4;
 constexpr double kNeighboursInNetwork = 0.3;  // the rest: anywhere
 constexpr size_t kNetworkWidth = 12;          // ops, to either side, less one
+// How often so many times as many: what only a large part of the plan together can improve.
+constexpr double kWide = 0.2;
+constexpr size_t kTimesAsWide = 4;
 // How often the first one taken out must not be put back at once.
 constexpr double kTabu = 0.7;
 
 // Before: moves towards an order with less above a random line, in parts of the budget.
 constexpr double kLowestLine = 0.8;
 constexpr double kLineRange = 0.2;
-// After: how often runs are reordered before anything is inserted, and for how many orders' work.
+// After: how often runs are reordered before anything is inserted, and for how many orders' work. A graph of
+// a few dozen ops has few orders, and more of its improvements need another one.
 constexpr double kReorder = 0.3;
+constexpr double kReorderFew = 0.6;
+constexpr size_t kFewOps = 64;
 constexpr int64_t kReorderOrders = 20;
 // A repair that has put back this much more time than was taken out will hardly be pruned below it.
 constexpr double kHopeless = 0.25;
@@ -42,7 +48,7 @@ void Ruin::improve(FoundOrder& best, int64_t work,
   const int64_t until = effort_.spent() + work;
   FoundOrder current = best;
   for (int64_t since_best = 0; effort_.spent() < until && !effort_.exhausted(); ++since_best) {
-    if (current.order.size() == context_.graph.ops.size()) return;  // every op runs once
+    if (reruns_of(context_.graph, current.order).empty()) return;  // there is nothing to take out
     round(current);
     if (current.cost.time_ns < best.cost.time_ns) {
       best = current;
@@ -66,7 +72,8 @@ Ruin::Choice Ruin::choose(const std::vector<OpId>& order) {
   if (kind < kNeighboursInTime) {
     for (size_t k = 0; k < count; ++k) choice.taken[reruns[(first + k) % reruns.size()]] = true;
   } else if (kind < kNeighboursInTime + kNeighboursInNetwork) {
-    const int64_t width = static_cast<int64_t>(random.below(kNetworkWidth));
+    const size_t times = random.chance(kWide) ? kTimesAsWide : 1;
+    const int64_t width = static_cast<int64_t>(random.below(times * kNetworkWidth));
     for (const size_t rerun : reruns) {
       const int64_t apart =
           static_cast<int64_t>(index(order[rerun])) - static_cast<int64_t>(index(choice.pivot));
@@ -85,20 +92,24 @@ void Ruin::round(FoundOrder& current) {
     // Orders that cost the same are as good a place to start from, and one with more room is better.
     const double line =
         (kLowestLine + kLineRange * random.unit()) * static_cast<double>(context_.budget_bytes);
-    flatten(context_, current, static_cast<int64_t>(line),
+    FoundOrder flatter = current;
+    flatten(context_, flatter, static_cast<int64_t>(line),
             static_cast<int64_t>(current.order.size()), effort_);
+    context_.retime(flatter, effort_);
+    // Where there are transfers, somebody may have to wait now.
+    if (flatter.cost.time_ns <= current.cost.time_ns) current = std::move(flatter);
   }
   const Choice choice = choose(current.order);
   const RepairOptions step{
       .tabu = random.chance(kTabu) ? std::optional(choice.pivot) : std::nullopt, .noisy = true};
 
-  FoundOrder trial;
-  trial.order = without(current.order, choice.taken);
-  erase_dead(context_, trial.order, effort_);
-  trial.cost = context_.evaluate(trial.order, effort_);
-  if (!trial.cost.legal) return;
-  trial.fits = trial.cost.overflow == 0;
-  if (!trial.fits && !context_.keep_order && random.chance(kReorder)) {
+  std::vector<OpId> order = without(context_.graph, current.order, choice.taken);
+  erase_dead(context_.graph, context_.cost, order, effort_);
+  const OrderCost::Result cost = context_.evaluate(order, effort_);
+  if (!cost.legal) return;
+  FoundOrder trial = FoundOrder::of(std::move(order), cost);
+  const double reordered = context_.graph.ops.size() <= kFewOps ? kReorderFew : kReorder;
+  if (!trial.fits && !context_.keep_order && random.chance(reordered)) {
     reorder(context_, trial,
             kReorderOrders * OrderCost::kWorkPerOp * static_cast<int64_t>(trial.order.size()),
             effort_);
@@ -110,6 +121,7 @@ void Ruin::round(FoundOrder& current) {
   }
   if (!trial.fits) return;
   prune(context_, trial, kMostPruned, effort_);
+  context_.retime(trial, effort_);
   const double overhead_ns = static_cast<double>(current.cost.time_ns - context_.once_ns);
   const double tolerance_ns = kTolerance * random.unit() * random.unit() * overhead_ns;
   if (static_cast<double>(trial.cost.time_ns - current.cost.time_ns) <= tolerance_ns) {

@@ -22,7 +22,7 @@ Filling::Filling(const PackingProblem& problem, int64_t height)
   top_item_.resize(ticks, kNobody);
   level_.resize(ticks, kNever);
   choices_.resize(ticks, 0);
-  floor_.resize(ticks, 0);
+  top_.resize(ticks, 0);
   base_.resize(items, 0);
   placed_.resize(items, false);
   for (size_t i = 0; i < items; ++i) {
@@ -61,7 +61,7 @@ void Filling::undo(size_t mark) {
   for (; trail_.size() > mark; trail_.pop_back()) {
     const Undo& entry = trail_.back();
     switch (entry.kind) {
-      case Undo::floor: floor_[at(entry.index)] = entry.old; break;
+      case Undo::top: top_[at(entry.index)] = entry.old; break;
       case Undo::slack: slack_[at(entry.index)] = entry.old; break;
       case Undo::top_item: top_item_[at(entry.index)] = static_cast<int32_t>(entry.old); break;
       case Undo::base: base_[at(entry.index)] = entry.old; break;
@@ -81,10 +81,10 @@ void Filling::put(int32_t item) {
   for (const Part& part : problem_.parts(at(item))) {
     const int64_t top = offset + part.size;
     for (int32_t t = part.first; t <= part.last; ++t) {
-      if (floor_[at(t)] < offset) {
-        set(Undo::slack, slack_, t, slack_[at(t)] - (offset - floor_[at(t)]));
+      if (top_[at(t)] < offset) {
+        set(Undo::slack, slack_, t, slack_[at(t)] - (offset - top_[at(t)]));
       }
-      set(Undo::floor, floor_, t, top);
+      set(Undo::top, top_, t, top);
       set(Undo::top_item, top_item_, t, item);
       for (const Cover& cover : covers_[at(t)]) {
         if (!placed_[at(cover.item)] && base_[at(cover.item)] < top) {
@@ -92,7 +92,7 @@ void Filling::put(int32_t item) {
         }
       }
     }
-    work_ += part.last - part.first + 1;
+    looks_ += part.last - part.first + 1;
   }
 }
 
@@ -121,7 +121,7 @@ int64_t Filling::lowest_support(int32_t item, int64_t above) {
         if (placed_[at(cover.item)] || cover.item == item) continue;
         lowest = std::min(lowest, std::max(above + 1, base_[at(cover.item)] + cover.size));
       }
-      work_ += static_cast<int64_t>(covers_[at(t)].size());
+      looks_ += static_cast<int64_t>(covers_[at(t)].size());
     }
   }
   return lowest;
@@ -134,7 +134,7 @@ bool Filling::supported(int32_t item) const {
   if (offset == 0) return true;
   for (const Part& part : problem_.parts(at(item))) {
     for (int32_t t = part.first; t <= part.last; ++t) {
-      if (floor_[at(t)] != offset) continue;
+      if (top_[at(t)] != offset) continue;
       const int32_t below = top_item_[at(t)];
       return below == kNobody || below < item || !same_lifetime(below, item);
     }
@@ -169,7 +169,7 @@ bool Filling::find_level(int32_t tick) {
       return false;
     }
   }
-  work_ += static_cast<int64_t>(covers_[at(tick)].size());
+  looks_ += static_cast<int64_t>(covers_[at(tick)].size());
   level_[at(tick)] = level;
   choices_[at(tick)] = count;
   if (lost(tick) <= slack_[at(tick)]) return true;
@@ -210,9 +210,9 @@ std::vector<int32_t> Filling::candidates(int32_t tick) const {
   return found;
 }
 
-int64_t Filling::take_work(int64_t unit) {
-  const int64_t units = work_ / unit;
-  work_ %= unit;
+int64_t Filling::take_looks(int64_t unit) {
+  const int64_t units = looks_ / unit;
+  looks_ %= unit;
   return units;
 }
 

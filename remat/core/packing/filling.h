@@ -12,10 +12,10 @@ namespace remat::detail {
 // A packing that is filled from the bottom up, as fit_exactly builds it; every step can be taken back.
 //
 //     height ┬╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┬
-//            │      ┌───┐     │      floor: by tick, the top of what is placed there.
+//            │      ┌───┐     │      top: by tick, of what is placed there.
 //      level ┤╌╌╌╌╌╌│   │╌╌╌╌╌│      level: by tick, the least base of the items still to come there.
 //            │▒▒▒▒▒▒│   │▒▒▒▒▒│      Between the two nothing can be placed any more: it is lost.
-//      floor ├──────┘   └─────┤      slack: by tick, how much of the height may still be lost.
+//        top ├──────┘   └─────┤      slack: by tick, how much of the height may still be lost.
 //            └────────────────┴▶ tick
 //
 // `base` is, by item not yet placed, a lower bound of its offset.
@@ -55,8 +55,8 @@ class Filling {
 
   const Offsets& offsets() const { return base_; }         // once everything is placed
   int64_t least_height_needed() const { return needed_; }  // with less, every dead end stays one
-  int64_t take_work(
-      int64_t unit);  // whole units of the work done since, in ticks and items looked at
+  // Ticks and items looked at since the last call, in whole units.
+  int64_t take_looks(int64_t unit);
 
  private:
   struct Cover {
@@ -64,13 +64,13 @@ class Filling {
     int64_t size;
   };
   struct Undo {
-    enum Kind : uint8_t { floor, slack, top_item, base, placed } kind;
+    enum Kind : uint8_t { top, slack, top_item, base, placed } kind;
     int32_t index;
     int64_t old;
   };
 
   static size_t at(int32_t i) { return static_cast<size_t>(i); }
-  int64_t lost(int32_t tick) const { return level_[at(tick)] - floor_[at(tick)]; }
+  int64_t lost(int32_t tick) const { return level_[at(tick)] - top_[at(tick)]; }
   void dead_end(int32_t tick, int64_t loss);
   bool find_level(int32_t tick);
   int64_t lowest_support(int32_t item, int64_t above);
@@ -83,14 +83,14 @@ class Filling {
   const PackingProblem& problem_;
   int64_t height_;
   int64_t needed_ = kNever;
-  int64_t work_ = 0;
+  int64_t looks_ = 0;
   std::vector<std::vector<Cover>> covers_;  // by tick
   std::vector<int32_t> crossing_;           // by tick: items left that are at it and at the next
   std::vector<int32_t> left_;               // by tick: items left
-  std::vector<int32_t> top_item_;           // by tick: the item that makes the floor; -1: none
+  std::vector<int32_t> top_item_;           // by tick: the item that ends at the top; -1: none
   std::vector<int64_t> level_;              // by tick, as of the last look
   std::vector<int32_t> choices_;            // by tick: items whose base is the level
-  std::vector<int64_t> floor_;              // by tick
+  std::vector<int64_t> top_;                // by tick
   std::vector<int64_t> slack_;              // by tick
   Offsets base_;                            // by item; the offset once it is placed
   std::vector<char> placed_;                // by item

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <utility>
 
-#include "remat/core/packing/budget.h"
+#include "remat/core/packing/evictions.h"
 #include "remat/core/packing/glue.h"
 #include "remat/core/packing/greedy.h"
 #include "remat/core/packing/orders.h"
-#include "remat/core/packing/repair.h"
 #include "remat/core/packing/search.h"
 
 namespace remat {
@@ -20,35 +18,46 @@ using detail::GreedyOrder;
 using detail::ItemOrder;
 
 constexpr int64_t kMostCells = 2'000'000;  // the exact search keeps every item at every tick
-constexpr int64_t kNodesPerFit = 2;        // of one item, by greedy
-constexpr int kRaises = 4;
+constexpr int64_t kWorkPerFit = 320;       // of one item, by greedy
+
+// What each stage may take of the work, as parts of it. A packing without waste mostly exists, so most of
+// the work is there to find one, and what finds it soon if at all has little. `lower` has what is left.
+constexpr int64_t kGluePart = 16;   // for each of two ways to glue
+constexpr int64_t kRaisePart = 32;  // for each height
+constexpr int64_t kSearchPart = 16;
+constexpr int64_t kSearchPartOfLittle = 4;        // up to this much work:
+constexpr int64_t kLittleSearchWork = 1'000'000;  // small problems are solved by it
+constexpr int64_t kLowerPart = 8;  // for each height: none that is too low takes all
+
+constexpr int kRaises = 4;  // heights beyond the one aimed at
+// Of the waste, in one step down; half of that while it fails, until it is less than a thousandth of the
+// height, which is not worth the work.
+constexpr int64_t kFirstStepPart = 4;
+constexpr int64_t kLeastStepPart = 1'000;
 
 class Packer {
  public:
-  Packer(const PackingProblem& problem, const PackingOptions& options)
+  Packer(const PackingProblem& problem, Effort& effort, const PackingOptions& options)
       : problem_(without_idle_ticks(problem)),
         options_(options),
-        nodes_(options.max_search_nodes),
-        budget_(detail::SearchBudget::of(nodes_, options.time_limit_seconds)),
+        effort_(effort),
+        all_work_(effort.left()),
         orders_(problem_),
         greedy_(problem_) {
     best_.lower_bound = problem_.largest_load();
     best_.height = std::numeric_limits<int64_t>::max();
   }
 
-  // Most of the nodes go to a packing without waste, which mostly exists; cheap tries first.
   Packing pack() {
     if (problem_.item_count() == 0) return {};
     const PackingStages& on = options_.stages;
     try_greedy_orders();
     partial_.assign(problem_.item_count(), kNotPlaced);
     if (on.both_ends && !tight()) from_both_ends();
-    if (on.reorder && !tight()) reorder(nodes_ / 64);
-    if (on.glue && !tight() && searchable()) search_glued(nodes_ / 16);
-    if (on.raise && !tight()) raise(nodes_ / 32);
-    if (on.search && !tight() && searchable()) search(nodes_ / 4);
-    if (on.lower && !tight()) lower(nodes_ / 8);
-    best_.search_nodes = nodes_ - std::max<int64_t>(0, budget_.nodes_left);
+    if (on.glue && !tight() && searchable()) search_glued();
+    if (on.raise && !tight()) raise();
+    if (on.search && !tight() && searchable()) search();
+    if (on.lower && !tight()) lower();
     return std::move(best_);
   }
 
@@ -67,10 +76,9 @@ class Packer {
   void try_greedy_orders() {
     Offsets offsets;
     for (const GreedyOrder by : detail::first_fit_orders(problem_.item_count())) {
-      ItemOrder order = orders_.sorted(by);
+      const ItemOrder order = orders_.sorted(by);
       if (greedy_.first_fit(order, best_.height - 1, offsets) < order.size()) continue;
       keep_if_lower(offsets);
-      order_ = std::move(order);
       if (tight()) return;
     }
   }
@@ -91,23 +99,9 @@ class Packer {
 
   // Whatever has no offset goes wherever it can, however high.
   void keep_completed(Offsets offsets) {
-    budget_.pay(kNodesPerFit * static_cast<int64_t>(offsets.size()));
+    effort_.spend(kWorkPerFit * static_cast<int64_t>(offsets.size()));
     greedy_.complete(orders_.sorted(GreedyOrder::load_size), offsets);
     keep_if_lower(std::move(offsets));
-  }
-
-  // First fit again and again: whatever does not fit comes earlier next time.
-  void reorder(int64_t nodes) {
-    const detail::BudgetShare share(budget_, nodes);
-    Offsets offsets;
-    while (!share.spent()) {
-      const size_t failed = greedy_.first_fit(order_, target(), offsets);
-      budget_.pay(kNodesPerFit * static_cast<int64_t>(failed + 1));
-      if (failed == order_.size()) return keep_if_lower(std::move(offsets));
-      const auto begin = order_.begin();
-      const auto place = begin + static_cast<std::ptrdiff_t>(failed);
-      std::rotate(begin + static_cast<std::ptrdiff_t>(random_() % (failed + 1)), place, place + 1);
-    }
   }
 
   bool searchable() const {
@@ -118,62 +112,63 @@ class Packer {
     return cells <= kMostCells;
   }
 
-  void search_glued(int64_t nodes) {
+  void search_glued() {
     for (const detail::Glue how : {detail::Glue::twins, detail::Glue::matches}) {
       const detail::GluedProblem glued(problem_, target(), how);
       if (glued.problem().item_count() == problem_.item_count()) continue;
-      const auto fit = detail::fit_with_restarts(glued.problem(), target(), budget_, nodes);
+      Effort own = effort_.part(all_work_ / kGluePart);
+      const auto fit = detail::fit_with_restarts(glued.problem(), target(), own);
       if (fit.offset) return keep_if_lower(glued.original_offset(*fit.offset));
     }
   }
 
-  // Repairs partial_, with more and more height: each time half of what the best packing has beyond it.
-  void raise(int64_t nodes) {
-    for (int64_t missed = target() - 1, step = 0; step <= kRaises && best_.height - missed > 1;
-         ++step) {
+  // Completes partial_, with more and more height: each time half of what the best packing has beyond it.
+  void raise() {
+    for (int64_t missed = target() - 1, step = 0;
+         step <= kRaises && best_.height - missed > 1 && !effort_.exhausted(); ++step) {
       const int64_t height = step == 0 ? target() : missed + (best_.height - missed) / 2;
-      if (repair(height, partial_, nodes)) continue;
+      if (evict(height, partial_, kRaisePart)) continue;
       missed = height;
       partial_ = std::move(unfinished_);
     }
   }
 
   // A proof that there is no packing of the height aimed at says how much is needed: that is tried next.
-  void search(int64_t nodes) {
-    const detail::BudgetShare share(budget_, nodes);
-    while (!tight() && !share.spent()) {
+  void search() {
+    const int64_t little = std::min(all_work_ / kSearchPartOfLittle, kLittleSearchWork);
+    Effort own = effort_.part(std::max(all_work_ / kSearchPart, little));
+    while (!tight() && !own.exhausted()) {
       const int64_t height = target();
-      const auto fit = detail::fit_with_restarts(problem_, height, budget_, share.nodes_left());
+      const auto fit = detail::fit_with_restarts(problem_, height, own);
       if (fit.offset) return keep_if_lower(*fit.offset);
       if (fit.lower_bound <= height) return;
       best_.lower_bound = std::min(fit.lower_bound, best_.height);
     }
   }
 
-  // Takes a quarter of the waste away from the best packing, an eighth where that fails, and so on. When
-  // the steps get too small to be worth the work, it begins again with a quarter: each repair has
-  // another seed.
-  void lower(int64_t nodes) {
-    constexpr int64_t kFirst = 4;
-    int64_t divisor = kFirst;
-    while (!budget_.spent() && !tight()) {
+  // Takes a part of the waste away from the best packing, less where that fails. When the steps get too
+  // small it begins again with the first: each try has another seed.
+  void lower() {
+    int64_t divisor = kFirstStepPart;
+    while (!effort_.exhausted() && !tight()) {
       const int64_t step = (best_.height - target()) / divisor;
-      const bool lowered = repair(best_.height - std::max<int64_t>(1, step), best_.offset, nodes);
-      const bool too_small = step <= best_.height / 1000;
-      divisor = lowered || too_small ? kFirst : 2 * divisor;
+      const bool lowered =
+          evict(best_.height - std::max<int64_t>(1, step), best_.offset, kLowerPart);
+      const bool too_small = step <= best_.height / kLeastStepPart;
+      divisor = lowered || too_small ? kFirstStepPart : 2 * divisor;
     }
   }
 
-  // Repairs what of `start` is below `height`. Keeps the result if it is lower than the best; items
+  // Completes what of `start` is below `height`. Keeps the result if it is lower than the best; items
   // that found no place in time go wherever they can for that. Returns whether there were none, and
-  // leaves what the repair came to in unfinished_.
-  bool repair(int64_t height, Offsets start, int64_t nodes) {
+  // leaves what it came to in unfinished_.
+  bool evict(int64_t height, Offsets start, int64_t part) {
     for (size_t i = 0; i < start.size(); ++i) {
       if (start[i] + problem_.size(i) > height) start[i] = kNotPlaced;
     }
-    unfinished_ =
-        detail::repair_packing(problem_, height, std::move(start),
-                               orders_.sorted(GreedyOrder::peak_inside), budget_, nodes, ++seed_);
+    Effort own = effort_.part(all_work_ / part);
+    unfinished_ = detail::pack_by_evictions(problem_, height, std::move(start),
+                                            orders_.sorted(GreedyOrder::peak_inside), own, ++seed_);
     const bool finished = std::ranges::find(unfinished_, kNotPlaced) == unfinished_.end();
     finished ? keep_if_lower(unfinished_) : keep_completed(unfinished_);
     return finished;
@@ -181,22 +176,20 @@ class Packer {
 
   PackingProblem problem_;
   PackingOptions options_;
-  int64_t nodes_;
-  detail::SearchBudget budget_;
+  Effort& effort_;
+  int64_t all_work_;
   detail::GreedyOrders orders_;
   detail::Greedy greedy_;
-  ItemOrder order_;         // the one that gave the lowest first fit so far
-  Offsets partial_;         // as complete a packing of the height aimed at as was found
-  Offsets unfinished_;      // what the last repair came to
-  std::mt19937_64 random_;  // with its fixed first state: the same packing every time
-  uint64_t seed_ = 0;       // of the repairs
+  Offsets partial_;     // as complete a packing of the height aimed at as was found
+  Offsets unfinished_;  // what the last evictions came to
+  uint64_t seed_ = 0;   // of the evictions
   Packing best_;
 };
 
 }  // namespace
 
-Packing pack(const PackingProblem& problem, const PackingOptions& options) {
-  return Packer(problem, options).pack();
+Packing pack(const PackingProblem& problem, Effort& effort, const PackingOptions& options) {
+  return Packer(problem, effort, options).pack();
 }
 
 }  // namespace remat

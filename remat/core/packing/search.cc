@@ -11,8 +11,8 @@
 // A *valley* is a run of ticks with one level and higher levels (or nothing left to place) on both
 // sides. At any tick of a valley, either an item is placed exactly on the level, and then it stays
 // within the valley, or all items of that tick are placed higher. That is the branching: one child for
-// each item that can be placed there, one for "none of them". Ticks without slack go first, since they
-// have no such last child, which decides so little; among them, the one with the fewest children.
+// each item that can be placed there, one for "none of them". Ticks without slack go first: they have no
+// child of the last kind, which leaves nearly everything open. Among them, the one with the fewest children.
 // Where no remaining item crosses from one tick to the next, both sides are searched on their own.
 
 namespace remat::detail {
@@ -20,8 +20,9 @@ namespace {
 
 // Deeper than any search that is worth its time; bounds the call stack.
 constexpr int kMaxDepth = 4000;
-// Ticks and items looked at that count as one node more: a node of a large problem costs more.
-constexpr int64_t kWorkPerNode = 256;
+// A node of a large problem takes longer: as much again for each so many ticks and items looked at.
+constexpr int64_t kWorkPerNode = 160;
+constexpr int64_t kLooksPerNode = 256;
 
 // An item with a pause between its parts can take support that the search does not see.
 bool has_gap(const PackingProblem& problem, size_t item) {
@@ -47,9 +48,9 @@ std::vector<double> preferences(const PackingProblem& problem, int64_t height, u
 
 class Search {
  public:
-  Search(const PackingProblem& problem, int64_t height, SearchBudget& budget, uint64_t seed)
+  Search(const PackingProblem& problem, int64_t height, Effort& effort, uint64_t seed)
       : problem_(problem),
-        budget_(budget),
+        effort_(effort),
         height_(height),
         filling_(problem, height),
         preference_(preferences(problem, height, seed)) {
@@ -90,8 +91,8 @@ class Search {
   }
 
   bool stop(int depth) {
-    budget_.pay(1 + filling_.take_work(kWorkPerNode));
-    if (!budget_.spent() && depth < kMaxDepth) return false;
+    effort_.spend(kWorkPerNode * (1 + filling_.take_looks(kLooksPerNode)));
+    if (!effort_.exhausted() && depth < kMaxDepth) return false;
     complete_ = false;
     return true;
   }
@@ -123,7 +124,7 @@ class Search {
       filling_.put(item);
       if (solve_apart(begin, end, depth)) return true;
       filling_.undo(mark);
-      if (budget_.spent()) return false;
+      if (effort_.exhausted()) return false;
     }
     if (!choice.may_skip) return false;
     filling_.look(begin, end);  // the subtrees above have overwritten the levels
@@ -143,7 +144,7 @@ class Search {
   }
 
   const PackingProblem& problem_;
-  SearchBudget& budget_;
+  Effort& effort_;
   int64_t height_;
   bool complete_ = true;
   Filling filling_;
@@ -152,23 +153,19 @@ class Search {
 
 }  // namespace
 
-FitResult fit_exactly(const PackingProblem& problem, int64_t height, SearchBudget& budget,
+FitResult fit_exactly(const PackingProblem& problem, int64_t height, Effort& effort,
                       uint64_t seed) {
-  return Search(problem, height, budget, seed).run();
+  return Search(problem, height, effort, seed).run();
 }
 
-FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, SearchBudget& budget,
-                            int64_t nodes) {
-  constexpr int64_t kFirstTry = 2000;
-  const BudgetShare share(budget, nodes);
+FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, Effort& effort) {
+  constexpr int64_t kFirstTry = 2000 * kWorkPerNode;
   int64_t limit = kFirstTry;
-  for (uint64_t seed = 0; !share.spent(); ++seed, limit = limit * 3 / 2) {
-    SearchBudget once = budget;
-    const int64_t before = once.nodes_left = std::min(share.nodes_left(), limit);
+  for (uint64_t seed = 0; !effort.exhausted(); ++seed, limit = limit * 3 / 2) {
+    Effort once = effort.part(limit);
     FitResult fit = fit_exactly(problem, height, once, seed);
-    budget.pay(before - std::max<int64_t>(0, once.nodes_left));
-    // Nodes left over: the search has seen everything it can see, with any preference.
-    if (fit.offset || !once.spent()) return fit;
+    // Work left over: the search has seen everything it can see, with any preference.
+    if (fit.offset || !once.exhausted()) return fit;
   }
   return {};
 }

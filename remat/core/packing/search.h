@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "remat/core/packing/budget.h"
+#include "remat/core/effort.h"
 #include "remat/core/packing/problem.h"
 
 namespace remat::detail {
@@ -17,14 +17,13 @@ struct FitResult {
 };
 
 // Looks for a packing of at most `height`, exactly: branch and bound from the bottom up. `height`
-// is at least the largest load. Ends early, with nothing proven, when `budget` is spent. `seed`
+// is at least the largest load. Ends early, with nothing proven, when the effort is exhausted. `seed`
 // only breaks ties between equally good branches; 0 keeps the plain order.
-FitResult fit_exactly(const PackingProblem& problem, int64_t height, SearchBudget& budget,
+FitResult fit_exactly(const PackingProblem& problem, int64_t height, Effort& effort,
                       uint64_t seed = 0);
 
-// The same again and again within `nodes`, each time longer and with another seed: a wrong choice at
-// the bottom can cost all the time there is.
-FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, SearchBudget& budget,
-                            int64_t nodes);
+// The same again and again until the effort is exhausted, each time longer and with another seed: a wrong
+// choice at the bottom can cost all the time there is.
+FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, Effort& effort);
 
 }  // namespace remat::detail

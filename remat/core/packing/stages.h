@@ -7,11 +7,10 @@ namespace remat {
 // can be switched off, to see what it is worth: bench/README.md has the table.
 struct PackingStages {
   bool both_ends = true;  // items that stay to the last tick from the top down (greedy.h)
-  bool reorder = true;    // orders in which what did not fit comes earlier
   bool glue = true;       // exact search with likely neighbours glued together (glue.h)
-  bool raise = true;      // what is nearly complete gets more height, then is repaired (repair.h)
+  bool raise = true;      // what is nearly complete gets more height and is completed (evictions.h)
   bool search = true;     // exact search, which alone may prove that waste is needed (search.h)
-  bool lower = true;      // the best packing loses some height, then is repaired
+  bool lower = true;      // the best packing loses some height and is completed again
 };
 
 }  // namespace remat

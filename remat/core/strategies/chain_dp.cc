@@ -23,9 +23,9 @@
 //  4. tables   (chain/table) one for each of a few sizes of memory, halves of what keeping
 //              everything needs. What is in a table does not depend on the budget, so neighbouring
 //              budgets choose from nearly the same plans and more memory is hardly ever slower.
-//  5. orders   a table's plans from the fastest on, re-runs nobody needs taken out, until one fits
-//              by the exact model. Tables count in slots of memory and blocks one at a time, so
-//              what they promise is off by a little; what leaves this file is not.
+//  5. orders   a table's plans from the fastest on, without the re-runs that nobody needs, until one
+//              fits by the exact model. Tables count memory in slots, and one block at a time, so that
+//              their bytes are off by a little; those of the plan that is returned are exact.
 //
 // Left to others (search): other orders of forward and backward, and schedules that drop a
 // checkpoint early and make it again, which rotor leaves out and which matter near the floor.
@@ -40,6 +40,7 @@
 
 #include "remat/core/analysis/uses.h"
 #include "remat/core/error.h"
+#include "remat/core/order/reruns.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/strategies/chain/savings.h"
 #include "remat/core/strategies/chain/table.h"
@@ -51,7 +52,7 @@ namespace {
 using detail::Chain;
 using detail::ChainBlock;
 using detail::ChainCut;
-using detail::ChainMove;
+using detail::ChainAction;
 using detail::ChainStep;
 using detail::ChainTable;
 using detail::concat;
@@ -63,8 +64,13 @@ constexpr std::array<size_t, 2> kMostBlocks = {110, 50};
 constexpr size_t kMostFineBlocks = 2'000;     // that these stand for
 constexpr int64_t kMostBundled = 10'000'000;  // storages in bundles, all cuts together
 constexpr size_t kSavings = 8;                // of a group, beside its whole tape
-constexpr double kWork = 5e7;                 // sums for one table: some 40 ms
+constexpr double kMostSums = 5e7;             // for one table: some 40 ms
 constexpr double kMostTableBytes = 100e6;
+// The largest table has a twentieth more than keeping everything needs: what it holds is rounded up.
+constexpr int64_t kMarginPart = 20;
+// Of effort.h, measured.
+constexpr double kWorkPerSum = 0.32;
+constexpr int64_t kWorkPerOpOfBlocks = 100;   // to measure blocks, and again for groups of them
 constexpr size_t kFewestSlots = 150;
 constexpr size_t kMostSlots = 600;
 // Tables beside the one for the budget, each for half the memory of the one before.
@@ -84,58 +90,23 @@ int64_t common_divisor_bytes(const Graph& graph) {
   return std::max<int64_t>(divisor, 1);
 }
 
-// The order without re-runs of which nobody needs a result. Counts copies as OrderCost does.
-std::vector<OpId> without_idle_reruns(const OrderCost& cost, size_t ops,
-                                      const std::vector<OpId>& order) {
-  const auto at = [](OrderCost::ValueIndex value) { return static_cast<size_t>(value); };
-  std::vector<size_t> first_run(ops, order.size());
-  for (size_t i = order.size(); i-- > 0;) first_run[index(order[i])] = i;
-  std::vector<int32_t> copies(cost.value_count(), 0);
-  for (const OrderCost::ValueIndex output : cost.outputs()) copies[at(output)] = 1;
-  std::vector<OpId> kept;
-  for (size_t i = order.size(); i-- > 0;) {
-    const OpId op = order[i];
-    const auto created = cost.creates(op);
-    const auto updates = cost.updates(op);
-    const bool needed =
-        first_run[index(op)] == i ||
-        std::any_of(created.begin(), created.end(),
-                    [&](OrderCost::ValueIndex value) { return copies[at(value)] > 0; }) ||
-        std::any_of(updates.begin(), updates.end(),
-                    [&](const OrderCost::Update& update) { return copies[at(update.after)] > 0; });
-    if (!needed) continue;
-    kept.push_back(op);
-    for (const OrderCost::ValueIndex value : created) {
-      copies[at(value)] = std::max(copies[at(value)] - 1, 0);
-    }
-    for (const OrderCost::Update& update : updates) {
-      copies[at(update.after)] = std::max(copies[at(update.after)] - 1, 0);
-      ++copies[at(update.before)];
-    }
-    for (const OrderCost::ValueIndex value : cost.reads(op)) {
-      copies[at(value)] = std::max(copies[at(value)], 1);
-    }
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
-}
-
 const std::vector<OpId>& ops_of(const ChainStep& step) {
-  switch (step.move) {
-    case ChainMove::pass: return step.block->pass.ops;
-    case ChainMove::save: return step.block->savings[step.saving].again.ops;
-    case ChainMove::tape: return step.block->tape.ops;
-    case ChainMove::held_tape: return step.block->held_tape.ops;
-    case ChainMove::backward: break;
+  switch (step.action) {
+    case ChainAction::pass: return step.block->pass.ops;
+    case ChainAction::save: return step.block->savings[step.saving].again.ops;
+    case ChainAction::tape: return step.block->tape.ops;
+    case ChainAction::held_tape: return step.block->held_tape.ops;
+    case ChainAction::backward: break;
   }
   return step.block->savings[step.saving].undo;
 }
 
 class ChainPlanner {
  public:
-  ChainPlanner(const Graph& graph, const PlanOptions& options, bool strict)
+  ChainPlanner(const Graph& graph, const PlanOptions& options, bool strict, Effort& effort)
       : graph_(graph),
         options_(options),
+        effort_(effort),
         cost_(graph),
         divisor_bytes_(common_divisor_bytes(graph)) {
     facts_ = detail::forward_facts(graph, cost_, strict);
@@ -145,7 +116,7 @@ class ChainPlanner {
       cuts = detail::fewer_cuts(facts_, cuts, kMostFineBlocks + 1);
     }
     if (cuts.size() < 2) return;
-    blocks_ = detail::chain_blocks(graph, cost_, facts_, cuts);
+    blocks_ = measured(cuts);
     const std::vector<ChainCut> fine_cuts = detail::fewer_cuts(facts_, cuts, kMostFineBlocks + 1);
     const Chain fine = fine_cuts == cuts ? blocks_ : grouped(blocks_, fine_cuts).chain;
     for (const size_t most : kMostBlocks) {
@@ -181,18 +152,23 @@ class ChainPlanner {
   // A chain and, for each of its blocks, the finer one that it stands for; none if there is none.
   struct Level {
     Chain chain;
-    std::vector<Chain> parts;
+    std::vector<Chain> finer;
   };
 
-  Level grouped(const Chain& fine, const std::vector<ChainCut>& cuts) const {
-    Level level{detail::chain_blocks(graph_, cost_, facts_, cuts), {}};
+  Chain measured(const std::vector<ChainCut>& cuts) {
+    effort_.spend(kWorkPerOpOfBlocks * static_cast<int64_t>(graph_.ops.size()));
+    return detail::chain_blocks(graph_, cost_, facts_, cuts);
+  }
+
+  Level grouped(const Chain& fine, const std::vector<ChainCut>& cuts) {
+    Level level{measured(cuts), {}};
     size_t begin = 0;
     for (ChainBlock& group : level.chain.blocks) {
       size_t end = begin + 1;
       while (fine.blocks[end - 1].exit != group.exit) ++end;
-      level.parts.push_back(fine.part(begin, end));
+      level.finer.push_back(fine.stretch(begin, end));
       std::vector<ChainBlock::Saving> partial =
-          detail::partial_savings(level.parts.back(), kSavings);
+          detail::partial_savings(level.finer.back(), kSavings);
       std::move(partial.begin(), partial.end(), std::back_inserter(group.savings));
       begin = end;
     }
@@ -203,12 +179,13 @@ class ChainPlanner {
     const int64_t always = graph_.external_bytes() + facts_.kept_bytes;
     const int64_t available = std::max<int64_t>(0, options_.budget_bytes - graph_.external_bytes());
     const double promising = kOptimism * static_cast<double>(available);
-    const int64_t all = std::max<int64_t>(1, (keep_all_.peak_bytes - always) * 21 / 20);
+    const int64_t kept = keep_all_.peak_bytes - always;
+    const int64_t all = std::max<int64_t>(1, kept + kept / kMarginPart);
     int largest = 0;
     while (largest < kMostTables - 1 && static_cast<double>(all >> (largest + 1)) > promising) {
       ++largest;
     }
-    for (int j = largest; j < kMostTables && (all >> j) > 0; ++j) {
+    for (int j = largest; j < kMostTables && (all >> j) > 0 && !effort_.exhausted(); ++j) {
       if (best_ && (j > largest + kSmallerTables || best_->time_ns == keep_all_.time_ns)) break;
       const Outcome outcome = with_table(
           level, all >> j, [&](const ChainTable& table) { return try_fastest(table, promising); });
@@ -218,39 +195,46 @@ class ChainPlanner {
     // Nothing fits: the lowest plan that any table knows, as the answer to what would.
     Outcome outcome = Outcome::nothing_fits;
     for (int j = largest; !best_ && outcome == Outcome::nothing_fits && j >= 0; --j) {
+      if (effort_.exhausted()) break;
       outcome =
           with_table(level, all >> j, [&](const ChainTable& table) { return try_smallest(table); });
     }
     return outcome != Outcome::illegal;
   }
 
-  static size_t slots_for(const Level& level) {
-    double sums = 0, pairs = 0;
-    const auto count = [&](const Chain& chain) {
+  // For each slot of a table and of the tables under it.
+  struct TableSize {
+    double sums = 0;
+    double pairs = 0;
+    explicit TableSize(const Level& level) {
+      add(level.chain);
+      for (const Chain& chain : level.finer) add(chain);
+    }
+    void add(const Chain& chain) {
       const double n = static_cast<double>(chain.blocks.size());
       sums += n * n * n / 6 + 1;
       pairs += n * (n + 1) / 2;
-    };
-    count(level.chain);
-    std::for_each(level.parts.begin(), level.parts.end(), count);
-    const double slots =
-        std::min(kWork / sums, kMostTableBytes / (pairs * ChainTable::kBytesPerSlot));
-    // Few blocks hold few things, and rounding does not add up.
-    const size_t enough = std::min(kMostSlots, kFewestSlots + 10 * level.chain.blocks.size());
-    return std::clamp(static_cast<size_t>(slots), kFewestSlots, enough);
-  }
+    }
+  };
 
   template <typename Use>
   Outcome with_table(const Level& level, int64_t bytes, Use use) {
-    size_t slots = slots_for(level);
+    const TableSize size(level);
+    // Few blocks hold few things, and rounding does not add up.
+    const size_t enough = std::min(kMostSlots, kFewestSlots + 10 * level.chain.blocks.size());
+    size_t slots = std::clamp(
+        static_cast<size_t>(std::min(kMostSums / size.sums, kMostTableBytes /
+                                                                (size.pairs * ChainTable::kBytesPerSlot))),
+        kFewestSlots, enough);
     int64_t unit = (bytes + static_cast<int64_t>(slots) - 1) / static_cast<int64_t>(slots);
     // With few distinct sizes the table can be exact.
     if (bytes / divisor_bytes_ <= static_cast<int64_t>(slots)) unit = divisor_bytes_;
     slots = static_cast<size_t>(bytes / unit);
-    std::vector<ChainTable> part_tables;
-    part_tables.reserve(level.parts.size());
-    for (const Chain& part : level.parts) part_tables.emplace_back(part, unit, slots);
-    const ChainTable table(level.chain, unit, slots, part_tables);
+    effort_.spend(static_cast<int64_t>(kWorkPerSum * size.sums * static_cast<double>(slots)));
+    std::vector<ChainTable> finer_tables;
+    finer_tables.reserve(level.finer.size());
+    for (const Chain& chain : level.finer) finer_tables.emplace_back(chain, unit, slots);
+    const ChainTable table(level.chain, unit, slots, finer_tables);
     return std::isfinite(table.time_ns(slots)) ? use(table) : Outcome::nothing_fits;
   }
 
@@ -259,7 +243,7 @@ class ChainPlanner {
     const double last = promising_bytes / static_cast<double>(table.unit_bytes());
     const size_t slots = table.slots();
     size_t slot = last < static_cast<double>(slots) ? static_cast<size_t>(last) : slots;
-    for (; std::isfinite(table.time_ns(slot)); --slot) {
+    for (; std::isfinite(table.time_ns(slot)) && !effort_.exhausted(); --slot) {
       const bool smaller_does = slot > 0 && table.time_ns(slot - 1) == table.time_ns(slot);
       if (smaller_does) continue;
       const Outcome outcome = try_plan(table, slot);
@@ -284,6 +268,7 @@ class ChainPlanner {
   Outcome try_plan(const ChainTable& table, size_t slot) {
     std::optional<std::vector<OpId>> order = order_of(table.steps(slot));
     if (!order) return Outcome::too_long;
+    effort_.spend(OrderCost::kWorkPerOp * static_cast<int64_t>(order->size()));
     const OrderCost::Result result = cost_.evaluate(*order, options_.budget_bytes);
     if (!result.legal) return Outcome::illegal;
     ++tried_;
@@ -307,12 +292,12 @@ class ChainPlanner {
                        .best_time_ns = found.time_ns});
   }
 
-  // None if it takes more than max_runs.
-  std::optional<std::vector<OpId>> order_of(const std::vector<ChainStep>& steps) const {
+  // None if it takes too many runs.
+  std::optional<std::vector<OpId>> order_of(const std::vector<ChainStep>& steps) {
     std::vector<OpId> order;
     for (const ChainStep& step : steps) {
       const ChainBlock& block = *step.block;
-      if (step.first && step.move != ChainMove::backward) {
+      if (step.first && step.action != ChainAction::backward) {
         for (int32_t i = block.entry.forward; i < block.exit.forward; ++i) {
           order.push_back(static_cast<OpId>(i));
         }
@@ -320,13 +305,15 @@ class ChainPlanner {
         const std::vector<OpId>& ops = ops_of(step);
         order.insert(order.end(), ops.begin(), ops.end());
       }
-      if (static_cast<int64_t>(order.size()) > options_.max_runs) return std::nullopt;
+      if (static_cast<int64_t>(order.size()) > most_runs(options_)) return std::nullopt;
     }
-    return without_idle_reruns(cost_, graph_.ops.size(), order);
+    erase_dead(graph_, cost_, order, effort_);
+    return order;
   }
 
   const Graph& graph_;
   const PlanOptions& options_;
+  Effort& effort_;
   OrderCost cost_;
   int64_t divisor_bytes_;
   ForwardFacts facts_;
@@ -360,20 +347,14 @@ std::vector<Decision> ChainPlanner::decisions(const std::vector<OpId>& order) co
   return decisions;
 }
 
-Plan keep_all_instead(const Graph& graph, const PlanOptions& options, std::string note) {
-  Plan plan = plan_keep_all(graph, options);
-  plan.strategy = "chain_dp";
-  plan.note = std::move(note);
-  return plan;
-}
-
 }  // namespace
 
-Plan plan_chain_dp(const Graph& graph, const PlanOptions& options) {
-  Plan keep_all = keep_all_instead(graph, options, "");
+Plan plan_chain_dp(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  Plan keep_all = keep_all_instead(graph, options, "chain_dp", "");
   if (keep_all.feasible) return keep_all;
   for (const bool strict : {false, true}) {
-    ChainPlanner planner(graph, options, strict);
+    if (effort.exhausted()) break;
+    ChainPlanner planner(graph, options, strict, effort);
     if (!planner.plan()) continue;
     if (!planner.best() || planner.best()->peak_bytes >= keep_all.peak_bytes) break;
     Plan plan = make_plan(graph, "chain_dp", planner.best()->order, options.budget_bytes);

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The lowest peak we know how to reach: the lowest of all constructions, and of the given order,
-// lowered further by a search whose budget is always a little less than what it has reached.
+// The lowest peak we know how to reach: that of all constructions, and of the given order, lowered further
+// by a search whose budget is always a little less than what it has reached.
 
 #include <algorithm>
 #include <utility>
 
 #include "remat/core/exact/bound.h"
+#include "remat/core/moves.h"
 #include "remat/core/order/low_order.h"
 #include "remat/core/order/reorder.h"
 #include "remat/core/order/repair.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
+#include "remat/core/strategies/early_updates.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
 namespace {
 
-// "Does it fit at all" is the first question and must not wait for what is quadratic.
+// Users ask first whether a budget is possible at all: what is quadratic is left out or cut short.
 constexpr int64_t kMaxRuns = 300'000;
 constexpr int64_t kMostRunsPerOp = 20;
 constexpr size_t kLargestForAll = 6'000;
@@ -28,10 +30,10 @@ constexpr int64_t kLargestForSmall = 106;  // where the two meet
 // The budget is so much less than the peak at first; half of it where that is not reached.
 constexpr double kFirstStep = 0.6;
 constexpr double kLastStep = 0.002;
-constexpr int64_t kReorderPart = 20;  // of that, in each attempt to get lower, for another order
+constexpr int64_t kFloorReorderPart = 20;  // of that, in each attempt to get lower, for another order
 
 Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_order,
-                         int64_t least_bytes) {
+                         int64_t least_bytes, Effort& effort) {
   Plan lowest = plan_keep_all(graph, {});
   const auto consider = [&](Plan candidate) {
     if (candidate.peak_bytes >= lowest.peak_bytes) return;
@@ -45,9 +47,22 @@ Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_or
     consider(plan_every_k(graph, {.every_k = k}));
   }
   if (graph.ops.size() > kLargestForAll) return lowest;
-  const int64_t most_runs = kMostRunsPerOp * static_cast<int64_t>(graph.ops.size());
-  consider(plan_mutwo(graph, {.budget_bytes = least_bytes, .max_runs = most_runs}));
+  const int64_t longest = kMostRunsPerOp * static_cast<int64_t>(graph.ops.size());
+  consider(plan_mutwo(graph, {.budget_bytes = least_bytes, .max_runs = longest}, effort));
   return lowest;
+}
+
+// The same on the graph whose updates come early, if that has any.
+void consider_early_updates(const Graph& graph, int64_t least_bytes, Effort& effort, Plan& lowest,
+                            std::vector<OpId>& all_again) {
+  const std::optional<EarlyGraph> early = EarlyGraph::of(graph);
+  if (!early) return;
+  const Plan again = plan_recompute_all(early->graph(), {.max_runs = kMaxRuns});
+  const Plan found =
+      lowest_construction(early->graph(), again, /*keep_order=*/false, least_bytes, effort);
+  if (found.peak_bytes >= lowest.peak_bytes) return;
+  lowest = make_plan(graph, found.strategy, early->original(found.order), kNoBudget);
+  all_again = early->original(again.order);
 }
 
 // Repairs the order for lower and lower budgets: large steps first, then smaller ones. A repair that
@@ -66,7 +81,7 @@ std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_
         std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(peak)));
     context.budget_bytes = std::max(peak - less, least_bytes);
     FoundOrder trial = context.start(best.order, effort);
-    reorder(context, trial, work / kReorderPart, effort);
+    reorder(context, trial, work / kFloorReorderPart, effort);
     Repair(context, effort).run(trial);
     if (trial.cost.peak_bytes < peak) {
       best = std::move(trial);
@@ -81,14 +96,18 @@ Floor set_by(const Graph& graph, const Plan& lowest) {
   Floor result{.bytes = lowest.peak_bytes, .op = OpId{}};
   if (lowest.order.empty()) return result;
   const Schedule schedule = rewrite(graph, lowest.order);
-  result.op = schedule.steps[simulate_peak(graph, schedule).step].op;
+  const OpId op = graph.original(schedule.steps[simulate_peak(graph, schedule).step].op);
+  // Of a move, the op that made what is moved.
+  result.op = graph.is_move(op) ? *graph.storage(graph.move(op).value.storage).creator : op;
   return result;
 }
 
 Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
   const int64_t least = lower_bound_peak_bytes(graph);
-  const Plan all_again = plan_recompute_all(graph, {.max_runs = kMaxRuns});
-  Plan lowest = lowest_construction(graph, all_again, keep_order, least);
+  const Plan again = plan_recompute_all(graph, {.max_runs = kMaxRuns});
+  std::vector<OpId> all_again = again.order;
+  Plan lowest = lowest_construction(graph, again, keep_order, least, effort);
+  if (!keep_order) consider_early_updates(graph, least, effort, lowest, all_again);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
   // lower peak would not end.
   if (graph.ops.empty()) return lowest;
@@ -107,17 +126,30 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
     return lowest;
   }
   consider(given_order(graph), true);
+  if (auto early = with_early_updates(graph, given_order(graph))) consider(std::move(*early), true);
   consider(low_peak_order(graph), true);
   // Where another construction is the lowest, this one often has further to go.
-  if (lowest_of_constructions != all_again.order) consider(all_again.order, false);
+  if (lowest_of_constructions != all_again) consider(std::move(all_again), false);
   consider(lowest.order, true);
+  return lowest;
+}
+
+// Packing and offloading get lower than running ops again. What bounds plans that only do that does not
+// bound these.
+Plan lowest_plan_with_moves(const Graph& graph, bool keep_order, Effort& effort) {
+  Plan lowest = lowest_plan(without_moves(graph), keep_order, effort);
+  for (const std::vector<OpId>& from : {lowest.order, given_order(graph)}) {
+    Plan plan = make_plan(graph, "search", lowered(graph, from, !keep_order, 0, effort), kNoBudget);
+    if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
+  }
   return lowest;
 }
 
 }  // namespace
 
 Plan plan_for_floor(const Graph& graph, bool keep_order, Effort& effort) {
-  Plan lowest = lowest_plan(graph, keep_order, effort);
+  Plan lowest = graph.moves.empty() ? lowest_plan(graph, keep_order, effort)
+                                    : lowest_plan_with_moves(graph, keep_order, effort);
   if (!keep_order) lowest.floor = set_by(graph, lowest);
   return lowest;
 }

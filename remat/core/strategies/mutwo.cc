@@ -57,6 +57,9 @@ using detail::concat;
 
 constexpr size_t kOneByOne = 300'000;  // candidates times ops, above which not each prefix is looked at
 constexpr int32_t kNotCandidate = -1;
+// Of effort.h, measured.
+constexpr int64_t kWorkPerWalkedOp = 20;
+constexpr int64_t kWorkPerRun = 30;  // to make an order and evaluate it
 
 struct Statistics {
   int64_t recomp_time_ns = 0;
@@ -70,8 +73,8 @@ struct Statistics {
 class Selection {
  public:
   Selection(const Graph& graph, const Uses& uses, OpId turning_point,
-            const std::vector<Candidate>& candidates)
-      : graph_(graph), candidates_(candidates), stats_(candidates.size()) {
+            const std::vector<Candidate>& candidates, Effort& effort)
+      : graph_(graph), candidates_(candidates), effort_(effort), stats_(candidates.size()) {
     users_.resize(candidates.size());
     candidate_of_.resize(graph.storages.size(), kNotCandidate);
     visited_to_.resize(graph.storages.size(), -1);
@@ -94,6 +97,7 @@ class Selection {
     for (size_t c = 0; c < candidates_.size(); ++c) {
       if (!stats_[c].dropped && (best == candidates_.size() || better(c, best))) best = c;
     }
+    effort_.spend(static_cast<int64_t>(candidates_.size()));
     return best;
   }
 
@@ -142,9 +146,8 @@ class Selection {
   // that is kept, or one that was dropped, from its own first use in backward to its last.
   bool present(const Value& value, const Candidate& target) const {
     if (!activation_[index(value.storage)]) return false;
-    const std::vector<OpId>& changers = graph_.storage(value.storage).changers;
-    const auto changed = std::lower_bound(changers.begin(), changers.end(), target.first_after);
-    if (changed - changers.begin() != value.version) return false;
+    const Storage& storage = graph_.storage(value.storage);
+    if (storage.version_before(target.first_after) != value.version) return false;
     const int32_t source = candidate_of_[index(value.storage)];
     if (source == kNotCandidate || !stats_[at(source)].dropped) return true;
     const Candidate& dropped = candidates_[at(source)];
@@ -161,6 +164,7 @@ class Selection {
       for (const Value& value : op.reads) visit_input(value, target);
       for (const Value& value : op.updates) visit(value);
     }
+    effort_.spend(kWorkPerWalkedOp * static_cast<int64_t>(walked_.size()));
     for (const StorageId id : visited_) visited_to_[index(id)] = -1;
     for (const OpId id : walked_) in_walk_[index(id)] = false;
     visited_.clear();
@@ -201,6 +205,7 @@ class Selection {
 
   const Graph& graph_;
   const std::vector<Candidate>& candidates_;
+  Effort& effort_;
   std::vector<Statistics> stats_;            // by candidate
   std::vector<std::vector<int32_t>> users_;  // by candidate: who has had it as a source
   std::vector<int32_t> candidate_of_;        // by storage
@@ -215,13 +220,14 @@ class Selection {
 
 class Mutwo {
  public:
-  Mutwo(const Graph& graph, const PlanOptions& options)
+  Mutwo(const Graph& graph, const PlanOptions& options, Effort& effort)
       : graph_(graph),
         options_(options),
+        effort_(effort),
         uses_(uses_of(graph)),
         turning_point_(turning_point(graph)),
         candidates_(candidates_of(graph, uses_, turning_point_)),
-        selection_(graph, uses_, turning_point_, candidates_),
+        selection_(graph, uses_, turning_point_, candidates_, effort),
         cost_(graph) {}
 
   Plan plan() {
@@ -229,7 +235,7 @@ class Mutwo {
     best_picks_ = 0;
     // The picks do not depend on the peak, only where to stop does.
     size_t stride = 1;
-    while (!found.fits && picks_.size() < candidates_.size() && !too_long_) {
+    while (!found.fits && picks_.size() < candidates_.size() && !too_long_ && !effort_.exhausted()) {
       const size_t before = picks_.size();
       while (picks_.size() < std::min(candidates_.size(), before + stride)) pick();
       if (consider(picks_.size(), found)) stop_earlier(before, found);
@@ -238,7 +244,8 @@ class Mutwo {
     Plan best = make_plan(graph_, "mutwo", std::move(found.order), options_.budget_bytes);
     best.decisions = decisions(best);
     if (!best.feasible) {
-      best.note = concat("no prefix of the ", picks_.size(), " picks meets the budget; the lowest "
+      best.note = concat(effort_.exhausted() ? "the time limit has ended the choice; " : "",
+                         "no prefix of the ", picks_.size(), " picks meets the budget; the lowest "
                          "peak is reached after ", best_picks_);
     }
     return best;
@@ -291,11 +298,12 @@ class Mutwo {
     Recomputation made = order_with_drops(graph_, uses_, std::span(drops_).first(count),
                                           {.share = false,
                                            .hold_sources_from = turning_point_,
-                                           .max_runs = options_.max_runs});
+                                           .max_runs = most_runs(options_)});
     if (!made.complete) {
       too_long_ = true;
       return {};
     }
+    effort_.spend(kWorkPerRun * static_cast<int64_t>(made.order.size()));
     const OrderCost::Result cost = cost_.evaluate(made.order, options_.budget_bytes);
     return {.order = std::move(made.order),
             .fits = cost.peak_bytes <= options_.budget_bytes,
@@ -329,6 +337,7 @@ class Mutwo {
 
   const Graph& graph_;
   const PlanOptions& options_;
+  Effort& effort_;
   Uses uses_;
   OpId turning_point_;
   std::vector<Candidate> candidates_;
@@ -343,8 +352,11 @@ class Mutwo {
 
 }  // namespace
 
-Plan plan_mutwo(const Graph& graph, const PlanOptions& options) {
-  return Mutwo(graph, options).plan();
+Plan plan_mutwo(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  if (effort.exhausted()) {
+    return keep_all_instead(graph, options, "mutwo", "there was no time to choose");
+  }
+  return Mutwo(graph, options, effort).plan();
 }
 
 }  // namespace remat

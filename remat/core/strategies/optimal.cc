@@ -35,6 +35,7 @@ using detail::concat;
 constexpr std::string_view kName = "optimal";
 constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
 constexpr int64_t kPolishWork = 20'000'000;  // about 50 ms
+constexpr size_t kMostWindowOps = 600;  // more are seldom solved in their share of the default limit
 
 bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
@@ -55,7 +56,7 @@ class Optimal {
 
   Plan plan() {
     best_ = plan_keep_all(graph_, options_);
-    for (const Op& op : graph_.ops) bound_ns_ += op.time_ns;
+    bound_ns_ = graph_.total_time_ns();
     if (best_.feasible) {
       note_ = "nothing is faster: proven";
     } else if (lower_bound_peak_bytes(graph_) > options_.budget_bytes) {

@@ -16,7 +16,6 @@ namespace remat {
 namespace {
 
 constexpr size_t kMostRuns = 5'000;
-constexpr int64_t kWorkPerNode = 160;  // of a packing's search
 constexpr int64_t kTriesPerRun = 5;
 // Parts of the arena above which less should lie, the most helpful first: lower ones free more ticks,
 // higher ones free the fullest.
@@ -27,16 +26,13 @@ constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
 void make_packable(const Graph& graph, const PlanOptions& options, Effort& effort, Plan& plan) {
   if (!plan.feasible || options.keep_order || plan.order.size() > kMostRuns) return;
   const int64_t share = work_share(graph, options, kPackingShare);
-  // Never more than what `place` does by itself: its clock is not to end it.
-  const int64_t nodes =
-      std::min(PlaceOptions{}.max_search_nodes, share / kWorkPerNode);
   const int64_t external_bytes = graph.external_bytes();
   const int64_t enough_bytes = options.placed && options.budget_bytes != kNoBudget
                                    ? options.budget_bytes - external_bytes
                                    : 0;
   const auto addresses_of = [&](const std::vector<OpId>& order) {
-    return place(graph, rewrite(graph, order),
-                 {.max_search_nodes = nodes, .enough_bytes = enough_bytes});
+    Effort own = effort.part(share);
+    return place(graph, rewrite(graph, order), {.enough_bytes = enough_bytes}, own);
   };
   const auto good = [&](const Placement& placement) {
     return placement.arena_bytes <= std::max(placement.max_live_bytes, enough_bytes);
@@ -53,11 +49,14 @@ void make_packable(const Graph& graph, const PlanOptions& options, Effort& effor
     FoundOrder found = context.start(first, own);
     flatten(context, found, external_bytes + static_cast<int64_t>(kLines[i] * arena_bytes),
             kTriesPerRun * static_cast<int64_t>(first.size()), own);
+    context.retime(found, own);
+    if (found.cost.time_ns > plan.time_ns) continue;  // somebody waits for a transfer now
     Placement placement = addresses_of(found.order);
     if (!good(placement) && 2 * waste(placement) > waste(best)) continue;
     best = std::move(placement);
     plan.order = std::move(found.order);
     plan.peak_bytes = found.cost.peak_bytes;
+    plan.time_ns = found.cost.time_ns;
   }
   if (good(best)) plan.placement = std::move(best);
 }

@@ -7,8 +7,8 @@
 
 namespace remat {
 
-// Orders of the same runs take equally long, but addresses are easier to find for some of them: a plan
-// that is full for a hundred runs in a row is a puzzle, one that is full now and then is not.
+// Orders of the same runs take equally long, but addresses are easier to find for some of them: hard
+// where memory is full for a hundred runs in a row, easy where it is full at single runs.
 //
 //     bytes ┬   ┌───┐ ┌────┐           ┬   ┌─┐    ┌──┐
 //           │ ┌─┘   └─┘    └─┐    ──▶  │ ┌─┘ │    │  │       some ops run earlier or later: less

@@ -22,14 +22,12 @@ Plan plan_recompute_all(const Graph& graph, const PlanOptions& options) {
     }
     decisions.push_back({candidate.storage, true, "this strategy keeps no activation"});
   }
-  Recomputation made =
-      order_with_drops(graph, uses, drops, {.share = false, .max_runs = options.max_runs});
+  const int64_t max_runs = most_runs(options);
+  Recomputation made = order_with_drops(graph, uses, drops, {.share = false, .max_runs = max_runs});
   if (!made.complete) {
-    Plan plan = plan_keep_all(graph, options);
-    plan.strategy = "recompute_all";
-    plan.note = detail::concat("recomputing everything takes more than ", options.max_runs,
-                               " runs; this is the plan that keeps everything instead");
-    return plan;
+    return keep_all_instead(graph, options, "recompute_all",
+                            detail::concat("recomputing everything takes more than ", max_runs,
+                                           " runs; this is the plan that keeps everything instead"));
   }
   Plan plan =
       make_plan(graph, "recompute_all", std::move(made.order), options.budget_bytes);

@@ -7,33 +7,41 @@
 //  2. each is made to fit, by another order of its runs as far as that goes, then by peak-aware greedy
 //     on exact marginal time, and needless re-runs are taken back;
 //  3. a bound on the time of every plan that fits, so that the search can end early;
-//  4. rounds, each twice as long as the one before: the fastest is annealed, if the graph is small
-//     (ops moved, inserted and erased one by one), and then ruined and repaired, a few re-runs at a
-//     time.
+//  4. rounds, each twice as long as the one before: the fastest is ruined and repaired, a few re-runs at
+//     a time; close to the floor the lowest is, too.
 //
 // Work is counted (effort.h), and a round does not depend on how many follow.
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "remat/core/exact/bound.h"
-#include "remat/core/order/anneal.h"
 #include "remat/core/order/context.h"
 #include "remat/core/order/low_order.h"
 #include "remat/core/order/reorder.h"
 #include "remat/core/order/repair.h"
 #include "remat/core/order/reruns.h"
 #include "remat/core/order/ruin.h"
+#include "remat/core/strategies/early_updates.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 
 namespace remat {
 namespace {
 
-// Annealing needs some thousand orders per op to be worth it.
-constexpr size_t kLargestAnnealed = 500;
+// mutwo's choice is quadratic in the number of candidates, chain_dp's blocks and tables are linear but not
+// cheap.
+constexpr size_t kLargestForMutwo = 10'000;
+constexpr size_t kLargestForChainDp = 10'000;
+// Close to the floor, where the budget is less than so many times the lowest peak, ruin and repair often
+// end in a bad local minimum: an order that barely fits leaves no room for changes. Small graphs, whose
+// orders are quickly looked at, then get a second start, the lowest order. The fastest one has a quarter
+// of the work, the lowest one half, and the better of the two results the rest.
+constexpr double kCloseToFloor = 1.2;
+constexpr size_t kLargestForTwoStarts = 500;
+constexpr int64_t kFirstStartPart = 4;
+constexpr int64_t kSecondStartPart = 2;
 // A bound for more ops takes more than its share of the default limit.
 constexpr size_t kMostBoundOps = 3'000;
 // recompute_all takes up to half a second for more.
@@ -49,7 +57,8 @@ constexpr int64_t kFitPart = 2;
 // At least this part of the whole is left for improving, however much fitting took.
 constexpr int64_t kImprovePart = 2;
 
-// Heats of the third of three starts in turn, the given order again: strong, for the last few bytes.
+// Every third reordering begins from the given order again, with one of these heats. They are high: an
+// order that saves the last few bytes may be far from the given one.
 constexpr std::array<double, 2> kHeats = {0.5, 0.2};
 constexpr int64_t kReorderTurns = 6;
 // Re-runs and other orders in turn, each order hotter than the one before.
@@ -95,17 +104,27 @@ class Searcher {
     Effort effort = effort_.part(std::max(left, all_work_ / kImprovePart));
     prune(context_, best, best.order.size(), effort);
     find_bound(best);
+    if (stages().second_start && close_to_floor()) start_twice(best, effort);
+    ruin(best, effort);
+  }
+
+  void start_twice(FoundOrder& best, Effort& effort) {
+    FoundOrder second = *lowest_;
+    const int64_t work = effort.left();
+    Effort for_first = effort.part(work / kFirstStartPart);
+    ruin(best, for_first);
+    if (!improvable(best)) return;
+    Effort for_second = effort.part(work / kSecondStartPart);
+    prune(context_, second, second.order.size(), for_second);
+    ruin(second, for_second);
+    consider(std::move(second), best);
+  }
+
+  void ruin(FoundOrder& best, Effort& effort) {
+    if (!stages().ruin) return;
     for (int64_t round = kFirstRound; !effort.exhausted() && improvable(best); round *= 2) {
-      Effort own = effort.part();
-      if (stages().anneal && graph_.ops.size() <= kLargestAnnealed) {
-        anneal(context_, best, round / 2, own);
-      }
-      if (!stages().ruin) {
-        if (own.spent() == 0) return;
-        continue;
-      }
       Ruin(context_, effort, stages().flatten)
-          .improve(best, round - own.spent(), [&](const FoundOrder& found) { report(found); });
+          .improve(best, round, [&](const FoundOrder& found) { report(found); });
     }
   }
 
@@ -126,8 +145,8 @@ class Searcher {
     return true;
   }
 
-  // The fastest order that fits, of all starts. "It does not fit at all" must be said at once, so the
-  // lowest peak we know comes first; what is below it is tried for longer the closer it is.
+  // The fastest order that fits, of all starts. The lowest peak we know comes first: where that is far
+  // above the budget, the answer is "it does not fit", and the user should not wait for it.
   bool make_fit(FoundOrder& best) {
     Plan for_floor = plan_for_floor(graph_, options_.keep_order, whole_);
     floor_ = for_floor.floor;
@@ -150,6 +169,7 @@ class Searcher {
       finish(best, best, effort);
     finish(std::move(reordered), best, effort);
     for (FoundOrder& start : constructions(effort)) finish(std::move(start), best, effort);
+    lowest_ = lowest;
     consider(std::move(lowest), best);
     return true;
   }
@@ -158,16 +178,7 @@ class Searcher {
   void lower_further(const FoundOrder& reordered, const FoundOrder& given, FoundOrder& lowest) {
     for (const FoundOrder& from : {lowest, reordered}) lower(from.order, 1.0, lowest);
     if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
-      consider(context_.start(plan_chain_dp(graph_, options_).order, effort_), lowest);
-    }
-    // Greedy gets stuck close to the floor.
-    if (!lowest.fits && graph_.ops.size() <= kLargestAnnealed && stages().anneal) {
-      for (const FoundOrder& from : {lowest, reordered, given}) {
-        if (lowest.fits) break;
-        FoundOrder annealed = from;
-        anneal(context_, annealed, 2 * reorder_work(), effort_);
-        consider(std::move(annealed), lowest);
-      }
+      consider(context_.start(plan_chain_dp(graph_, options_, whole_).order, effort_), lowest);
     }
     // Aiming below the budget can get out of a dead end.
     for (const double part : kLowerTargets) {
@@ -190,10 +201,12 @@ class Searcher {
     const FoundOrder given = best;
     FoundOrder made = context_.start(low_peak_order(graph_), effort_);
     FoundOrder near = given;
+    if (auto early = with_early_updates(graph_, given.order)) near = context_.start(std::move(*early), effort_);
     const auto keep_lower = [&](const FoundOrder& found) {
       if (found.cost.overflow < best.cost.overflow) best = found;
     };
     Effort effort = effort_.part(reorder_work());
+    keep_lower(near);
     keep_lower(made);
     for (size_t turn = 0; stages().reorder && !best.fits && !effort.exhausted(); ++turn) {
       FoundOrder anew = given;
@@ -207,6 +220,12 @@ class Searcher {
   bool within_reach(const FoundOrder& lowest) const {
     return static_cast<double>(options_.budget_bytes) >=
            kWithinReach * static_cast<double>(lowest.cost.peak_bytes);
+  }
+
+  bool close_to_floor() const {
+    return lowest_ && graph_.ops.size() <= kLargestForTwoStarts &&
+           static_cast<double>(options_.budget_bytes) <
+               kCloseToFloor * static_cast<double>(lowest_->cost.peak_bytes);
   }
 
   // From an order to a part of the budget, by re-runs and other orders in turn.
@@ -232,7 +251,8 @@ class Searcher {
 
   // Makes the start fit, if it can, and keeps it if it is better than the best.
   void finish(FoundOrder start, FoundOrder& best, Effort& effort) {
-    // Another order is free where re-runs are dear: for the last few bytes, above all.
+    // Another order takes no time and a re-run does, so orders come first: often enough where only a few
+    // bytes are too many.
     if (!start.fits && stages().reorder) {
       reorder(context_, start, reorder_work() / kRepairTurns, effort);
     }
@@ -253,17 +273,23 @@ class Searcher {
   std::vector<FoundOrder> constructions(Effort& effort) {
     std::vector<FoundOrder> starts;
     if (!stages().constructions) return starts;
-    const auto construct = [&](auto strategy, size_t largest) {
-      if (graph_.ops.size() > largest || whole_.out_of_cpu()) return;
-      std::vector<OpId> order = strategy(graph_, options_).order;
+    const std::optional<EarlyGraph> early =
+        options_.keep_order ? std::nullopt : EarlyGraph::of(graph_);
+    const auto construct = [&](auto strategy) {
+      std::vector<OpId> order = strategy(graph_).order;
       if (options_.keep_order && !keeps_order(graph_, order)) return;
       starts.push_back(context_.start(std::move(order), effort));
+      if (!early || whole_.out_of_cpu()) return;
+      starts.push_back(context_.start(early->original(strategy(early->graph()).order), effort));
     };
-    constexpr size_t kAny = std::numeric_limits<size_t>::max();
-    construct(plan_mutwo, kLargestForMutwo);
-    construct(plan_selective, kAny);
-    construct(plan_every_k, kAny);
-    construct(plan_chain_dp, kLargestForChainDp);
+    if (graph_.ops.size() <= kLargestForMutwo) {
+      construct([&](const Graph& graph) { return plan_mutwo(graph, options_, whole_); });
+    }
+    construct([&](const Graph& graph) { return plan_selective(graph, options_); });
+    construct([&](const Graph& graph) { return plan_every_k(graph, options_); });
+    if (graph_.ops.size() <= kLargestForChainDp) {
+      construct([&](const Graph& graph) { return plan_chain_dp(graph, options_, whole_); });
+    }
     return starts;
   }
 
@@ -282,6 +308,7 @@ class Searcher {
   Effort effort_;     // what it has spent of that, or beyond it
   SearchContext context_;
   bool hopeless_ = false;  // proven: no plan fits
+  std::optional<FoundOrder> lowest_;  // that is known to fit
   std::optional<Floor> floor_;
   std::optional<int64_t> bound_ns_;  // proven
 };

@@ -8,17 +8,15 @@
 namespace remat {
 namespace {
 
-// A machine this many times slower than the counted work supposes still gives the same plan.
-constexpr double kSlowest = 4;
 constexpr double kMostWork = 4e17;  // decades
 
 }  // namespace
 
 Effort effort_of_plan(const PlanOptions& options) {
-  const double most_cpu_seconds = options.max_moves > 0
-                                      ? std::numeric_limits<double>::infinity()
-                                      : options.time_limit_seconds * kSlowest;
-  return Effort(most_cpu_seconds, options.stop);
+  const double most_seconds = options.max_moves > 0
+                                  ? std::numeric_limits<double>::infinity()
+                                  : Effort::most_cpu_seconds(options.time_limit_seconds);
+  return Effort(most_seconds, options.stop, Effort::work_of_seconds(most_seconds));
 }
 
 int64_t work_share(const Graph& graph, const PlanOptions& options, double share) {

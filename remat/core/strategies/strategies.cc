@@ -9,7 +9,7 @@
 namespace remat {
 namespace {
 
-// A strategy that does not search has nothing to count.
+// A strategy that takes linear time has nothing to count.
 template <Plan (*strategy)(const Graph&, const PlanOptions&)>
 Plan construct(const Graph& graph, const PlanOptions& options, Effort&) {
   return strategy(graph, options);
@@ -23,13 +23,16 @@ constexpr Strategy kStrategies[] = {
      construct<plan_every_k>},
     {"selective", "keep what is expensive to make, recompute what is cheap",
      construct<plan_selective>},
-    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed",
-     construct<plan_mutwo>},
+    {"mutwo", "the selection of mu-TWO (Purandare et al. 2023), errata fixed", plan_mutwo},
     {"chain_dp", "optimal dynamic programming over a chain of blocks (rotor, Beaumont et al. 2019)",
-     construct<plan_chain_dp>},
+     plan_chain_dp},
+    {"pack_only", "pack values that are idle, where the graph says how; nothing is recomputed",
+     plan_pack_only},
+    {"offload_only", "offload values that are idle to the graph's channel; nothing is recomputed",
+     plan_offload_only},
     {"search", "ours: greedy by exact marginal time, then large-neighbourhood search", plan_search,
      /*searches=*/true},
-    {"optimal", "exact for small graphs (MILP, HiGHS), with a proven bound for all", plan_optimal,
+    {"optimal", "exact for small graphs (all states), with a proven bound for all", plan_optimal,
      /*searches=*/true},
     {"auto", "the fastest of the above that fits (default)", plan_auto, /*searches=*/true},
 };
@@ -38,11 +41,18 @@ constexpr Strategy kStrategies[] = {
 
 std::span<const Strategy> strategies() { return kStrategies; }
 
+int64_t most_runs(const PlanOptions& options) {
+  constexpr int64_t kMostRuns = 20'000'000;
+  return options.max_runs > 0 ? options.max_runs : kMostRuns;
+}
+
 Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> order,
                int64_t budget_bytes) {
-  const Peak peak = simulate_peak(graph, rewrite(graph, order));
+  const Schedule schedule = rewrite(graph, order);
+  const Peak peak = simulate_peak(graph, schedule);
   Plan plan;
-  plan.order = std::move(order);
+  // A search may end with transfers that nobody needs, which rewrite leaves out.
+  plan.order = graph.channel ? order_of(graph, schedule) : std::move(order);
   plan.strategy = strategy;
   plan.feasible = peak.bytes <= budget_bytes;
   plan.peak_bytes = peak.bytes;
@@ -53,8 +63,9 @@ Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> 
 std::vector<OpId> first_runs(const Graph& graph, const std::vector<OpId>& order) {
   std::vector<bool> seen(graph.ops.size(), false);
   std::vector<OpId> first;
-  for (const OpId op : order) {
-    if (seen[index(op)]) continue;
+  for (const OpId id : order) {
+    const OpId op = graph.original(id);
+    if (graph.is_move(op) || seen[index(op)]) continue;
     seen[index(op)] = true;
     first.push_back(op);
   }

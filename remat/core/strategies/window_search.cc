@@ -28,8 +28,8 @@ class WindowSearch {
         budget_bytes_(budget_bytes),
         effort_(effort),
         known_time_ns_(known_time_ns),
-        cost_(graph) {
-    for (const Op& op : graph.ops) once_ns_ += op.time_ns;
+        cost_(graph),
+        once_ns_(graph.total_time_ns()) {
     position_.resize(graph.ops.size());
     for (size_t i = 0; i < first_runs.size(); ++i) position_[index(first_runs[i])] = i;
     result_.least_time_ns = once_ns_;
@@ -47,7 +47,7 @@ class WindowSearch {
       }
       if (done()) break;
       if (squeezed_bytes == 0 && add_cuts(proposal)) continue;
-      // Nothing to cut at: a fit that is not the best is all there is to get.
+      // There is nothing left to cut at. If the proposal fits, it is the best that this relaxation gives.
       const int64_t overflow = cost_.evaluate(proposal, budget_bytes_).peak_bytes - budget_bytes_;
       if (overflow <= 0) break;
       squeezed_bytes += (overflow + 1) / 2;
@@ -87,7 +87,7 @@ class WindowSearch {
     std::vector<size_t> reruns = reruns_of(graph_, order);
     std::reverse(reruns.begin(), reruns.end());
     const int64_t limit = std::max(budget_bytes_, cost_.evaluate(order, budget_bytes_).peak_bytes);
-    erase_needless(order, reruns, effort_, [&](const std::vector<OpId>& without) {
+    erase_needless(graph_, order, reruns, effort_, [&](const std::vector<OpId>& without) {
       const OrderCost::Result found = cost_.evaluate(without, budget_bytes_);
       return found.legal && found.peak_bytes <= limit;
     });
@@ -95,21 +95,15 @@ class WindowSearch {
 
   void choose_first_cuts() {
     cost_.evaluate(first_runs_, budget_bytes_);
-    std::vector<int64_t> resident(cost_.resident_bytes().begin(), cost_.resident_bytes().end());
-    std::vector<size_t> over;
-    for (size_t i = 0; i < resident.size(); ++i) {
-      if (resident[i] > budget_bytes_) over.push_back(i);
+    std::vector<size_t> over;  // positions
+    std::vector<int64_t> excess_bytes;
+    for (size_t i = 0; i < first_runs_.size(); ++i) {
+      const int64_t excess = cost_.resident_bytes()[i] - budget_bytes_;
+      if (excess <= 0) continue;
+      over.push_back(i);
+      excess_bytes.push_back(excess);
     }
-    // In each of a few even stretches, the worst.
-    for (size_t k = 0; k < kFirstCuts; ++k) {
-      const size_t begin = k * over.size() / kFirstCuts, end = (k + 1) * over.size() / kFirstCuts;
-      if (begin == end) continue;
-      const auto worst =
-          std::max_element(over.begin() + static_cast<std::ptrdiff_t>(begin),
-                           over.begin() + static_cast<std::ptrdiff_t>(end),
-                           [&](size_t a, size_t b) { return resident[a] < resident[b]; });
-      cuts_.insert(*worst);
-    }
+    for (const size_t at : largest_in_stretches(excess_bytes, kFirstCuts)) cuts_.insert(over[at]);
   }
 
   // Where the order overflows the most. False if all that can be asked for has been.
@@ -206,7 +200,7 @@ class WindowSearch {
   Effort& effort_;
   int64_t known_time_ns_;
   OrderCost cost_;
-  int64_t once_ns_ = 0;
+  int64_t once_ns_;
   std::set<size_t> cuts_;  // positions
   std::set<WindowModel::Watched> watched_;
   std::vector<size_t> needed_by_;  // by op: position; of the window at work
@@ -219,7 +213,7 @@ WindowSearchResult search_windows(const Graph& graph, std::span<const OpId> firs
                                   int64_t budget_bytes, Effort& effort, int64_t known_time_ns) {
   if (!has_solver()) {
     WindowSearchResult nothing;
-    for (const Op& op : graph.ops) nothing.least_time_ns += op.time_ns;
+    nothing.least_time_ns = graph.total_time_ns();
     return nothing;
   }
   return WindowSearch(graph, first_runs, budget_bytes, effort, known_time_ns).search();

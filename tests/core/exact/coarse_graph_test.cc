@@ -88,48 +88,5 @@ TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
   EXPECT_GT(tight, 5);  // it does say something
 }
 
-// 0.002 %: 2 of 100,000; below 50,000 nothing but the bound itself will do.
-TEST(Bound, IsAttainedByWhatIsAsGood) {
-  EXPECT_TRUE(attains(100'000, 100'000));
-  EXPECT_TRUE(attains(100'000, 99'998));
-  EXPECT_FALSE(attains(100'000, 99'997));
-  EXPECT_TRUE(attains(40'000, 40'000));
-  EXPECT_FALSE(attains(40'000, 39'999));
-  for (const int64_t time_ns : {1, 49'999, 50'000, 123'456'789}) {
-    EXPECT_TRUE(attains(time_ns, settling_bound_ns(time_ns)));
-    EXPECT_FALSE(attains(time_ns, settling_bound_ns(time_ns) - 1));
-  }
-}
-
-// Eight layers, where a value can only be made again through all layers below: no cut through first
-// runs sees what a chain of re-runs needs.
-TEST(Bound, OfADeepChainIsAttained) {
-  GraphBuilder builder;
-  builder.external("x", 1000, Role::input);
-  constexpr int kLayers = 8;
-  for (int i = 0; i < kLayers; ++i) {
-    const std::string before = i == 0 ? "x" : "a" + std::to_string(i - 1);
-    builder.op({.name = "f" + std::to_string(i), .kind = "f", .time_ns = 100'000, .reads = {before},
-                .creates = {{"a" + std::to_string(i), 1000}}});
-  }
-  for (int i = kLayers; i-- > 0;) {
-    std::vector<std::string> reads = {"a" + std::to_string(i)};
-    if (i + 1 < kLayers) reads.push_back("g" + std::to_string(i + 1));
-    builder.op({.name = "b" + std::to_string(i), .phase = Phase::backward, .kind = "b",
-                .time_ns = 200'000, .reads = reads, .creates = {{"g" + std::to_string(i), 1000}}});
-    builder.op({.name = "w" + std::to_string(i), .phase = Phase::backward, .kind = "w",
-                .time_ns = 200'000, .reads = {"g" + std::to_string(i)},
-                .creates = {{"w" + std::to_string(i), 1}}});
-    builder.output("w" + std::to_string(i));
-  }
-  const Graph graph = std::move(builder).build();
-  const int64_t budget = 1000 + 5 * 1000 + 8;
-  const Plan found = plan(graph, {.budget_bytes = budget, .strategy = "search"});
-  ASSERT_TRUE(found.feasible);
-  EXPECT_GT(found.order.size(), graph.ops.size() + 3);
-  Effort effort(1.0);
-  EXPECT_EQ(lower_bound_time_ns(graph, budget, effort), found.time_ns);
-}
-
 }  // namespace
 }  // namespace remat

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "tests/testing/skip.h"
+
 namespace remat {
 namespace {
 
@@ -13,14 +15,14 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Take what weighs at least 10 in all, of 6, 5 and 5 for 10, 7 and 7: two fives, for 14.
 LinearModel knapsack() {
   LinearModel model;
-  const Term terms[] = {
+  const Summand summands[] = {
       {model.add_binary(10), 6}, {model.add_binary(7), 5}, {model.add_binary(7), 5}};
-  model.add_row(10, terms, kInfinity);
+  model.add_row(10, summands, kInfinity);
   return model;
 }
 
 TEST(LinearModel, FindsTheOptimumInWholeNumbers) {
-  if (!has_solver()) GTEST_SKIP() << "built without HiGHS";
+  if (!has_solver()) { REMAT_SKIP("built without HiGHS"); }
   Effort effort;
   const Solution solution = knapsack().solve({}, effort);
   ASSERT_EQ(solution.status, Solution::Status::optimal);
@@ -31,10 +33,10 @@ TEST(LinearModel, FindsTheOptimumInWholeNumbers) {
 }
 
 TEST(LinearModel, SaysThatNothingFits) {
-  if (!has_solver()) GTEST_SKIP() << "built without HiGHS";
+  if (!has_solver()) { REMAT_SKIP("built without HiGHS"); }
   LinearModel model = knapsack();
-  const Term terms[] = {{0, 6}, {1, 5}, {2, 5}};
-  model.add_row(-kInfinity, terms, 9);
+  const Summand summands[] = {{0, 6}, {1, 5}, {2, 5}};
+  model.add_row(-kInfinity, summands, 9);
   Effort effort;
   EXPECT_EQ(model.solve({}, effort).status, Solution::Status::infeasible);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "remat/core/graph_text.h"
+#include "tests/testing/skip.h"
 
 namespace remat {
 namespace {
@@ -24,7 +25,7 @@ output h
 class WindowModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!has_solver()) GTEST_SKIP() << "built without HiGHS";
+    if (!has_solver()) { REMAT_SKIP("built without HiGHS"); }
     for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
   }
   WindowModel::Answer solve(int64_t budget_bytes) {

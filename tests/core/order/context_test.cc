@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "remat/core/graph_text.h"
+#include "tests/testing/moving_step.h"
 
 namespace remat {
 namespace {
@@ -69,6 +70,70 @@ TEST(SearchContext, EvaluatesAndCharges) {
   EXPECT_FALSE(context.start(found.order, effort).fits);
   EXPECT_EQ(context.evaluations, 2);
   EXPECT_EQ(effort.spent(), 2 * 4 * OrderCost::kWorkPerOp);
+}
+
+TEST(SearchContext, KnowsTheMovesOfValues) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const SearchContext context(graph, {.budget_bytes = 100});
+  ASSERT_EQ(context.moves.size(), context.cost.value_count());
+  for (size_t v = 0; v < context.moves.size(); ++v) {
+    const auto value = static_cast<OrderCost::ValueIndex>(v);
+    const std::string& name = graph.storage(context.cost.storage(value)).name;
+    const bool last = context.cost.version(value) == graph.last_version(context.cost.storage(value));
+    const MovesOfValue& moves = context.moves[v];
+    EXPECT_EQ(moves.pack.has_value(), last && (name == "m" || name == "r")) << name;
+    EXPECT_EQ(moves.unpack.has_value(), name == "m") << name;
+    EXPECT_EQ(moves.readers.size(), last && name == "r" ? 1u : 0u) << name;
+    const bool away = last && (name == "m" || name == "a" || name == "r" || name == "g5" || name == "g3");
+    EXPECT_EQ(moves.offload.has_value(), away) << name;
+    EXPECT_EQ(moves.prefetch.has_value(), away) << name;
+    if (moves.pack) {
+      EXPECT_EQ(graph.storage(context.cost.storage(moves.packed)).name, name + "~");
+    }
+    if (moves.offload) {
+      EXPECT_EQ(graph.storage(context.cost.storage(moves.away)).name, name + "^");
+    }
+  }
+  EXPECT_EQ(context.once_ns, 200);  // moves are not ops that run once
+}
+
+TEST(SearchContext, KnowsOnlyTheMovesThatAreAskedFor) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  EXPECT_TRUE(SearchContext(graph, {.pack = false, .offload = false}).moves.empty());
+  const SearchContext packing(graph, {.rerun = false, .offload = false});
+  for (const MovesOfValue& moves : packing.moves) EXPECT_FALSE(moves.offload || moves.prefetch);
+  for (const uint8_t rerunnable : packing.rerunnable) EXPECT_EQ(rerunnable, 0);
+  const SearchContext offloading(graph, {.pack = false});
+  for (const MovesOfValue& moves : offloading.moves) EXPECT_TRUE(!moves.pack && moves.readers.empty());
+}
+
+// Where an offload waits, it ends later; not where that would need more than the budget.
+TEST(SearchContext, RetimesWhatFits) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f1 forward kind=k time_ns=10 reads=x creates=a:40
+op f2 forward kind=k time_ns=60 reads=x creates=b:10
+op f3 forward kind=k time_ns=60 reads=b creates=c:10
+op b1 backward kind=k time_ns=10 reads=c,a creates=d:1
+output d
+channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0
+)");
+  const OpId offload{4}, prefetch{5};
+  const std::vector<OpId> order = {OpId{0}, offload, OpId{1}, OpId{2}, prefetch, OpId{3}};
+  SearchContext context(graph, {.budget_bytes = 1'000});
+  Effort effort;
+  FoundOrder found = context.start(order, effort);
+  EXPECT_EQ(found.cost.time_ns, 140 + 40 + 40);
+  context.retime(found, effort);
+  EXPECT_EQ(found.cost.time_ns, 140);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.order, (std::vector<OpId>{OpId{0}, OpId{1}, offload, prefetch, OpId{2}, OpId{3}}));
+  // At b1 there are 4 + 10 + 40 + 1. With a there at f3, together with b and c, 64.
+  context.budget_bytes = 55;
+  found = context.start(order, effort);
+  ASSERT_TRUE(found.fits);
+  context.retime(found, effort);
+  EXPECT_EQ(found.order, order);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
 
 #include "remat/core/error.h"
 #include "remat/core/plan.h"
@@ -11,6 +12,7 @@
 #include "remat/core/simulate.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
 
 namespace remat {
@@ -55,17 +57,57 @@ TEST(OrderCost, EqualsSimulateOnRandomOrders) {
   }
 }
 
+TEST(OrderCost, EqualsSimulateWithMoves) {
+  const uint64_t graphs = testing::property_graphs(8'000);
+  constexpr uint64_t kOthers = 1'000'000;  // than those of fake_backend_test.cc
+  uint64_t waiting = 0;
+  for (uint64_t seed = kOthers; seed < kOthers + graphs; ++seed) {
+    std::mt19937_64 generator(seed);
+    Graph graph = testing::random_graph(generator);
+    testing::add_random_moves(generator, graph);
+    OrderCost cost(graph);
+    const std::vector<OpId> order = testing::with_random_moves(
+        generator, graph, testing::random_order(generator, graph, 15), 40);
+    const Schedule schedule = rewrite(graph, order);
+    const Simulation expected = simulate(graph, schedule);
+    // Needless transfers stand nowhere in the schedule, offloads elsewhere.
+    const std::vector<OpId> needed = order_of(graph, schedule);
+    for (const std::vector<OpId>& each : {order, needed}) {
+      const OrderCost::Result found = cost.evaluate(each, 0);
+      ASSERT_TRUE(found.legal) << "seed " << seed;
+      ASSERT_EQ(found.peak_bytes, expected.peak_bytes) << "seed " << seed;
+      ASSERT_EQ(found.time_ns, expected.time_ns) << "seed " << seed;
+    }
+    std::vector<int64_t> begin_ns;
+    cost.find_times(needed, begin_ns);
+    ASSERT_EQ(begin_ns.back(), expected.time_ns);
+    size_t position = 0;
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      const ScheduleStep& step = schedule.steps[s];
+      if (step.kind == StepKind::free || step.kind == StepKind::offload) continue;
+      while (needed[position] != step.op) ++position;
+      ASSERT_EQ(cost.resident_bytes()[position], expected.timeline[s].bytes) << "seed " << seed;
+      ASSERT_EQ(begin_ns[position], expected.timeline[s].begin_ns) << "seed " << seed;
+      ++position;
+    }
+    waiting += expected.waited_ns > 0;
+  }
+  EXPECT_GT(waiting, graphs / 10);
+}
+
 // Breaking a legal order at random: the fast check and rewrite agree on what is legal. Ops of the
 // classes whose mutual order matters are left where they are; that rule is not OrderCost's.
-TEST(OrderCost, AgreesWithRewriteOnLegality) {
+void agrees_on_legality(bool with_moves, uint64_t graphs) {
   testing::RandomGraphOptions plain;
   plain.random_rate = plain.effect_rate = plain.once_rate = 0;
   int64_t legal = 0, illegal = 0;
-  for (uint64_t seed = 0; seed < testing::property_graphs(5'000); ++seed) {
+  for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
-    const Graph graph = testing::random_graph(generator, plain);
+    Graph graph = testing::random_graph(generator, plain);
+    if (with_moves) testing::add_random_moves(generator, graph);
     OrderCost cost(graph);
     std::vector<OpId> order = given_order(graph);
+    if (with_moves) order = testing::with_random_moves(generator, graph, std::move(order), 20);
     for (int change = 0; change < 3; ++change) {
       const size_t at =
           static_cast<size_t>(testing::draw(generator, 0, static_cast<int64_t>(order.size()) - 2));
@@ -73,7 +115,7 @@ TEST(OrderCost, AgreesWithRewriteOnLegality) {
         std::swap(order[at], order[at + 1]);
       } else {
         const OpId op = static_cast<OpId>(
-            testing::draw(generator, 0, static_cast<int64_t>(graph.ops.size()) - 1));
+            testing::draw(generator, 0, static_cast<int64_t>(graph.op_count()) - 1));
         if (graph.rerunnable(op)) order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), op);
       }
       const bool expected = rewritable(graph, order);
@@ -83,6 +125,12 @@ TEST(OrderCost, AgreesWithRewriteOnLegality) {
   }
   EXPECT_GT(legal, 100);
   EXPECT_GT(illegal, 100);
+}
+
+TEST(OrderCost, AgreesWithRewriteOnLegality) { agrees_on_legality(false, testing::property_graphs(5'000)); }
+
+TEST(OrderCost, AgreesWithRewriteOnLegalityOfMoves) {
+  agrees_on_legality(true, testing::property_graphs(4'000));
 }
 
 }  // namespace

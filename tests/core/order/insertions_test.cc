@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +88,126 @@ TEST_F(Insertions, ArePutInAtTheirPlaces) {
   two[1].block = {OpId{8}, OpId{9}};
   EXPECT_EQ(with_insertions(order, two), (std::vector<OpId>{OpId{0}, OpId{7}, OpId{1}, OpId{2},
                                                             OpId{3}, OpId{8}, OpId{9}, OpId{4}}));
+}
+
+// m is idle at `big` (position 3), where 4 + 20 + 1 + 30 are resident in the given order.
+constexpr const char* kMoves = R"(remat-graph 1
+external x 4 input
+op f1 forward kind=k time_ns=30 reads=x creates=m:20
+op f2 forward kind=k time_ns=5 reads=m creates=r:1
+op wait forward kind=k time_ns=100 reads=r creates=s:1
+op big forward kind=k time_ns=5 reads=s creates=t:30
+op rest backward kind=k time_ns=100 reads=t creates=u:1
+op b1 backward kind=k time_ns=5 reads=u,m creates=v:1
+output v
+packed m rule=r bytes=2 pack_ns=2 unpack_ns=3 readers=b1
+channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0
+)";
+
+class InsertedMoves : public ::testing::Test {
+ protected:
+  InsertedMoves() : graph(parse_graph(kMoves)) {
+    for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+    const OrderCost cost(graph);
+    for (size_t i = 0; i < graph.moves.size(); ++i) {
+      const Move& move = graph.moves[i];
+      if (graph.storage(move.value.storage).name == "m") moves[move.kind] = static_cast<OpId>(graph.ops.size() + i);
+    }
+  }
+
+  // Those of m at `big`.
+  std::vector<Insertion> found(const SearchSettings& settings) {
+    context.emplace(graph, settings);
+    InsertionFinder finder(*context);
+    context->start(order, effort);
+    finder.look_at(order, effort);
+    std::vector<Insertion> all = finder.at(3, 20, {}, effort);
+    std::erase_if(all, [&](const Insertion& insertion) {
+      return graph.storage(context->cost.storage(insertion.target)).name != "m";
+    });
+    return all;
+  }
+
+  const Graph graph;
+  std::vector<OpId> order;
+  std::map<MoveKind, OpId> moves;
+  std::optional<SearchContext> context;
+  Effort effort;
+};
+
+using Ops = std::vector<OpId>;
+
+TEST_F(InsertedMoves, PackAfterTheLastUseAndUnpackBeforeTheNext) {
+  const std::vector<Insertion> all = found({.budget_bytes = 50, .rerun = false, .offload = false});
+  ASSERT_EQ(all.size(), 2u);
+  // b1 reads packed bytes: 2 ns. The other way takes 2 + 3.
+  EXPECT_EQ(all[0].time_ns, 2);
+  EXPECT_EQ(with_insertions(order, {&all[0], 1}),
+            (Ops{OpId{0}, OpId{1}, moves[MoveKind::pack], OpId{2}, OpId{3}, OpId{4},
+                 moves[MoveKind::read_packed]}));
+  EXPECT_EQ(all[1].time_ns, 5);
+  EXPECT_EQ(with_insertions(order, {&all[1], 1}),
+            (Ops{OpId{0}, OpId{1}, moves[MoveKind::pack], OpId{2}, OpId{3}, OpId{4},
+                 moves[MoveKind::unpack], OpId{5}}));
+}
+
+// Written from 35 to 55, beside `wait`; b1 begins at 240, the read beside `rest`.
+TEST_F(InsertedMoves, TransferBesideTheOpsOrAtOnce) {
+  const std::vector<Insertion> all = found({.budget_bytes = 50, .rerun = false, .pack = false});
+  ASSERT_EQ(all.size(), 4u);
+  std::map<int64_t, int> by_time;
+  for (const Insertion& insertion : all) {
+    ++by_time[insertion.time_ns];
+    EXPECT_EQ(insertion.leaving, moves[MoveKind::offload]);
+    EXPECT_EQ(insertion.block, (Ops{moves[MoveKind::prefetch]}));
+    EXPECT_EQ(insertion.in_time, insertion.time_ns == 0);
+    EXPECT_LE(insertion.leaving_before, insertion.before);
+    // As many nanoseconds as they are said to take.
+    const auto cost = context->evaluate(with_insertions(order, {&insertion, 1}), effort);
+    EXPECT_TRUE(cost.legal);
+    EXPECT_EQ(cost.time_ns - context->once_ns, insertion.time_ns);
+  }
+  EXPECT_EQ(by_time, (std::map<int64_t, int>{{0, 1}, {20, 2}, {40, 1}}));
+  EXPECT_TRUE(all[0].in_time);
+  EXPECT_EQ(all[0].leaving_before, 3u);  // before `big`
+  EXPECT_EQ(all[0].before, 4u);          // before `rest`
+}
+
+TEST_F(InsertedMoves, ThePriceOfTheChannelIsOfWhatGoesOnBesideTheOps) {
+  for (const Insertion& insertion :
+       found({.budget_bytes = 50, .rerun = false, .pack = false, .channel_price = 0.5})) {
+    EXPECT_EQ(insertion.price_ns, (40 - insertion.time_ns) / 2);
+  }
+}
+
+TEST_F(InsertedMoves, AreThoseThatAreAskedFor) {
+  EXPECT_TRUE(found({.budget_bytes = 50, .rerun = false, .pack = false, .offload = false}).empty());
+  for (const Insertion& insertion : found({.budget_bytes = 50, .pack = false, .offload = false})) {
+    EXPECT_FALSE(insertion.leaving);
+    EXPECT_FALSE(insertion.reader);
+    EXPECT_EQ(insertion.block, (Ops{OpId{0}}));
+  }
+  EXPECT_TRUE(found({.budget_bytes = 60}).empty());  // everything fits
+}
+
+// What is packed or away already need not leave again.
+TEST_F(InsertedMoves, WhatHasLeftIsOnlyBroughtBack) {
+  const OpId pack = moves[MoveKind::pack], unpack = moves[MoveKind::unpack];
+  context.emplace(graph, SearchSettings{.budget_bytes = 30, .rerun = false, .offload = false});
+  // Packed throughout; unpacked for `wait`'s sake, by mistake, long before b1 needs it.
+  const Ops early = {OpId{0}, OpId{1}, pack, unpack, OpId{2}, OpId{3}, OpId{4}, OpId{5}};
+  ASSERT_TRUE(context->start(early, effort).cost.legal);
+  InsertionFinder finder(*context);
+  finder.look_at(early, effort);
+  for (const Insertion& insertion : finder.at(5, 20, {}, effort)) EXPECT_TRUE(insertion.leaving);
+  // With the packed bytes still in use at b1's end, they are there.
+  const Ops late = {OpId{0}, OpId{1}, pack, unpack, OpId{2}, OpId{3}, OpId{4}, OpId{5}, unpack};
+  ASSERT_TRUE(context->start(late, effort).cost.legal);
+  InsertionFinder again(*context);
+  again.look_at(late, effort);
+  const std::vector<Insertion> all = again.at(5, 20, {}, effort);
+  ASSERT_FALSE(all.empty());
+  for (const Insertion& insertion : all) EXPECT_FALSE(insertion.leaving);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 #include <vector>
 
 #include "remat/core/graph_text.h"
@@ -11,6 +12,7 @@
 #include "remat/core/verify.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
 
 namespace remat {
@@ -75,6 +77,43 @@ TEST(Ruin, NeverLosesTheBest) {
     faster += found.cost.time_ns < before_ns ? 1 : 0;
   }
   EXPECT_GT(faster, graphs / 5);
+}
+
+TEST(Ruin, NeverLosesTheBestAmongMoves) {
+  int64_t faster = 0;
+  const int64_t graphs = static_cast<int64_t>(testing::property_graphs(100));
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
+    std::mt19937_64 generator(seed);
+    Graph graph = testing::random_graph(generator);
+    testing::add_random_moves(generator, graph);
+    Effort effort;
+    SearchContext context(graph, {.seed = seed});
+    const std::vector<OpId> order =
+        testing::with_random_moves(generator, graph, testing::random_order(generator, graph, 5), 20);
+    context.budget_bytes = context.start(order, effort).cost.peak_bytes * 95 / 100;
+    FoundOrder found = context.start(order, effort);
+    if (!Repair(context, effort).run(found)) continue;
+    const int64_t before_ns = found.cost.time_ns;
+    Ruin(context, effort).improve(found, 300'000);
+    ASSERT_TRUE(found.fits) << "seed " << seed;
+    ASSERT_LE(found.cost.time_ns, before_ns) << "seed " << seed;
+    const auto violation = verify(graph, rewrite(graph, found.order), context.budget_bytes);
+    ASSERT_FALSE(violation) << "seed " << seed << ": " << violation->reason;
+    faster += found.cost.time_ns < before_ns ? 1 : 0;
+  }
+  EXPECT_GT(faster, graphs / 5);
+}
+
+// Nothing is brought back, so nothing can be taken out: one of none was drawn, which is a division by zero.
+TEST(Ruin, EndsWhereNothingIsBroughtBack) {
+  const Graph graph = parse_graph(std::string(kTwo) + "packed a rule=r bytes=1 pack_ns=1 unpack_ns=1\n");
+  SearchContext context(graph, {.budget_bytes = 1'000});
+  Effort effort;
+  const OpId pack{6};
+  FoundOrder found = context.start({OpId{0}, OpId{1}, OpId{2}, OpId{3}, pack, OpId{4}, OpId{5}}, effort);
+  Ruin(context, effort).improve(found, 1'000'000);
+  EXPECT_TRUE(found.fits);
+  EXPECT_LE(found.cost.time_ns, 73 + 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "remat/core/graph_text.h"
+#include "remat/core/moves.h"
 
 namespace remat {
 namespace {
@@ -52,6 +53,33 @@ output a
   EXPECT_TRUE(timeline.alive(update.before, 1));
   ASSERT_EQ(timeline.events(update.after).size(), 1u);
   EXPECT_TRUE(timeline.events(update.after)[0].makes);
+}
+
+// f, pack a, unpack a, g: the value is used by the pack and made again by the unpack.
+TEST(OrderTimeline, TakesMovesForUsesAndMakes) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f forward kind=k time_ns=1 reads=x creates=a:8
+op g forward kind=k time_ns=1 reads=a creates=b:8
+output b
+packed a rule=r bytes=1 pack_ns=1 unpack_ns=1 readers=g
+)");
+  const OrderCost cost(graph);
+  const OpId pack{2}, unpack{3}, reader{4};
+  ASSERT_EQ(graph.move(reader).kind, MoveKind::read_packed);
+  const OrderCost::ValueIndex a = cost.creates(OpId{0})[0];
+  const OrderCost::ValueIndex packed = cost.creates(pack)[0];
+  OrderTimeline timeline;
+  timeline.build(cost, std::vector<OpId>{OpId{0}, pack, unpack, OpId{1}});
+  ASSERT_EQ(timeline.events(a).size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(timeline.events(a)[i].makes, i % 2 == 0) << i;
+  EXPECT_FALSE(timeline.alive(a, 2));
+  EXPECT_TRUE(timeline.alive(packed, 2));
+  EXPECT_FALSE(timeline.alive(packed, 3));
+  // In place of g: the value is not used any more.
+  timeline.build(cost, std::vector<OpId>{OpId{0}, pack, reader});
+  EXPECT_EQ(timeline.events(a).size(), 2u);
+  EXPECT_TRUE(timeline.alive(packed, 2));
 }
 
 }  // namespace

@@ -83,8 +83,8 @@ TEST(Filling, CountsItsWork) {
   const PackingProblem problem = full();
   Filling filling(problem, 4);
   filling.look(0, 2);
-  EXPECT_GT(filling.take_work(1), 0);
-  EXPECT_EQ(filling.take_work(1), 0);
+  EXPECT_GT(filling.take_looks(1), 0);
+  EXPECT_EQ(filling.take_looks(1), 0);
 }
 
 }  // namespace

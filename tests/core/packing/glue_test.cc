@@ -50,8 +50,8 @@ TEST(PackingGlue, PackingsOfTheGluedProblemArePackings) {
     for (const Glue how : {Glue::matches, Glue::twins}) {
       const GluedProblem glued(problem, problem.largest_load(), how);
       EXPECT_LT(glued.problem().item_count(), problem.item_count());
-      const Packing packing =
-          pack(glued.problem(), {.max_search_nodes = 0, .time_limit_seconds = 3600});
+      Effort none = testing::search_nodes(0);
+      const Packing packing = pack(glued.problem(), none);
       ASSERT_EQ(testing::packing_fault(glued.problem(), packing), "") << "seed " << seed;
       ASSERT_EQ(testing::partial_packing_fault(problem, glued.original_offset(packing.offset),
                                                packing.height),

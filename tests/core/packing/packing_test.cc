@@ -20,13 +20,13 @@ namespace {
 using testing::draw;
 using testing::packing_fault;
 
-// Only the node limit may end a search here: what a test sees must not depend on the machine.
-PackingOptions nodes(int64_t count) {
-  return {.max_search_nodes = count, .time_limit_seconds = 3600};
+Packing pack_with(const PackingProblem& problem, int64_t nodes, const PackingOptions& options = {}) {
+  Effort effort = testing::search_nodes(nodes);
+  return pack(problem, effort, options);
 }
 
 TEST(Packing, NothingNeedsNothing) {
-  const Packing packing = pack(PackingProblem());
+  const Packing packing = pack_with(PackingProblem(), 0);
   EXPECT_EQ(packing.height, 0);
   EXPECT_TRUE(packing.offset.empty());
 }
@@ -35,7 +35,7 @@ TEST(Packing, ItemsApartInTimeShareTheBottom) {
   PackingProblem problem;
   problem.add({0, 3, 5});
   problem.add({4, 9, 7});
-  const Packing packing = pack(problem);
+  const Packing packing = pack_with(problem, 100'000);
   EXPECT_EQ(packing.offset, (std::vector<int64_t>{0, 0}));
   EXPECT_EQ(packing.height, 7);
 }
@@ -46,7 +46,7 @@ TEST(Packing, PartsOfAnItemLeaveRoomWhenTheyShrink) {
   PackingProblem problem;
   problem.add(std::vector<Part>{{0, 1, 2}, {2, 2, 3}, {3, 4, 1}});
   problem.add({3, 5, 1});
-  const Packing packing = pack(problem);
+  const Packing packing = pack_with(problem, 100'000);
   EXPECT_EQ(packing_fault(problem, packing), "");
   EXPECT_EQ(packing.height, 3);
 }
@@ -89,7 +89,7 @@ TEST(Packing, TheLoadIsNotAlwaysEnough) {
   problem.add({4, 5, 2});
   problem.add({5, 6, 3});
   problem.add({6, 6, 3});
-  const Packing packing = pack(problem, nodes(100'000));
+  const Packing packing = pack_with(problem, 100'000);
   EXPECT_EQ(packing_fault(problem, packing), "");
   EXPECT_EQ(problem.largest_load(), 6);
   EXPECT_EQ(least_height(problem), 7);
@@ -102,7 +102,7 @@ TEST(Packing, OptimalMeansOptimal) {
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     std::mt19937_64 generator(seed);
     const PackingProblem problem = testing::random_packing(generator, 7, 6, 8);
-    const Packing packing = pack(problem, nodes(200'000));
+    const Packing packing = pack_with(problem, 200'000);
     ASSERT_EQ(packing_fault(problem, packing), "") << "seed " << seed;
     const int64_t least = least_height(problem);
     ASSERT_LE(packing.lower_bound, least) << "seed " << seed;
@@ -119,7 +119,7 @@ TEST(Packing, HoldsOnRandomProblems) {
     std::mt19937_64 generator(seed);
     const int items = static_cast<int>(draw(generator, 1, 120));
     const PackingProblem problem = testing::random_packing(generator, items, 60, 1000);
-    EXPECT_EQ(packing_fault(problem, pack(problem, nodes(3000))), "") << "seed " << seed;
+    EXPECT_EQ(packing_fault(problem, pack_with(problem, 3000)), "") << "seed " << seed;
   }
 }
 
@@ -127,7 +127,7 @@ TEST(Packing, FindsTheGuillotinesPackingWithoutWaste) {
   for (const int blocks : {20, 100, 200, 300, 400}) {
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const PackingProblem problem = cut_rectangle(testing::Cut::guillotine, blocks, seed);
-      const Packing packing = pack(problem, nodes(2'000'000));
+      const Packing packing = pack_with(problem, 2'000'000);
       EXPECT_EQ(packing_fault(problem, packing), "") << blocks << " blocks, seed " << seed;
       EXPECT_EQ(packing.height, testing::kCutHeight) << blocks << " blocks, seed " << seed;
     }
@@ -138,7 +138,7 @@ TEST(Packing, FindsThePinwheelsPackingWithoutWaste) {
   for (const int blocks : {20, 50, 100}) {
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, blocks, seed);
-      const Packing packing = pack(problem, nodes(2'000'000));
+      const Packing packing = pack_with(problem, 2'000'000);
       EXPECT_EQ(packing_fault(problem, packing), "") << blocks << " blocks, seed " << seed;
       EXPECT_EQ(packing.height, testing::kCutHeight) << blocks << " blocks, seed " << seed;
     }
@@ -147,67 +147,40 @@ TEST(Packing, FindsThePinwheelsPackingWithoutWaste) {
 
 TEST(Packing, WithoutSearchStillPacks) {
   const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 200, 1);
-  const Packing packing = pack(problem, nodes(0));
+  const Packing packing = pack_with(problem, 0);
   EXPECT_EQ(packing_fault(problem, packing), "");
-  EXPECT_EQ(packing.search_nodes, 0);
   EXPECT_EQ(packing.lower_bound, testing::kCutHeight);
 }
 
-PackingStages choice_of_stages(unsigned bits) {
-  const auto on = [&](int bit) { return (bits >> bit & 1) != 0; };
-  return {on(0), on(1), on(2), on(3), on(4), on(5)};
-}
-
-// Whatever is switched off, the rest makes a packing, and more stages never prove less than the load.
-TEST(Packing, EveryChoiceOfStagesPacks) {
-  std::mt19937_64 generator(3);
-  const PackingProblem random = testing::random_packing(generator, 60, 40, 100);
-  const PackingProblem cut = cut_rectangle(testing::Cut::pinwheel, 60, 1);
-  for (unsigned bits = 0; bits < 64; ++bits) {
-    for (const PackingProblem* problem : {&random, &cut}) {
-      PackingOptions options = nodes(2'000);
-      options.stages = choice_of_stages(bits);
-      const Packing packing = pack(*problem, options);
-      EXPECT_EQ(packing_fault(*problem, packing), "") << "stages " << bits;
-      EXPECT_GE(packing.lower_bound, problem->largest_load()) << "stages " << bits;
-    }
-  }
-}
-
-// Greedy leaves waste here, and each of these stages can remove some of it alone.
-TEST(Packing, StagesImproveOnGreedy) {
-  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 1);
-  PackingOptions options = nodes(500'000);
-  options.stages = choice_of_stages(0);
-  const int64_t greedy = pack(problem, options).height;
-  for (const auto stage : {&PackingStages::raise, &PackingStages::lower}) {
-    options.stages = choice_of_stages(0);
-    options.stages.*stage = true;
-    const Packing packing = pack(problem, options);
-    EXPECT_EQ(packing_fault(problem, packing), "");
-    EXPECT_LT(packing.height, greedy);
-  }
-}
-
 TEST(Packing, LowEnoughNeedNotBeLower) {
-  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 100, 1);
-  PackingOptions options = nodes(2'000'000);
-  const Packing least = pack(problem, options);
-  options.enough_height = testing::kCutHeight * 12 / 10;
-  const Packing enough = pack(problem, options);
+  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 3);
+  const int64_t enough_height = testing::kCutHeight * 13 / 10;
+  Effort ample = testing::search_nodes(100'000), less = testing::search_nodes(100'000);
+  pack(problem, ample);
+  const Packing enough = pack(problem, less, {.enough_height = enough_height});
   EXPECT_EQ(packing_fault(problem, enough), "");
-  EXPECT_LE(enough.height, options.enough_height);
+  EXPECT_LE(enough.height, enough_height);
   EXPECT_EQ(enough.lower_bound, testing::kCutHeight);
-  EXPECT_LT(enough.search_nodes, least.search_nodes);
+  EXPECT_LT(less.spent(), ample.spent());
+}
+
+// All stages together spend what they are given, but for the last step of one.
+TEST(Packing, EndsWithTheEffort) {
+  const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 3);
+  for (const int64_t nodes : {1'000, 10'000, 100'000}) {
+    Effort effort = testing::search_nodes(nodes);
+    pack(problem, effort);
+    EXPECT_GE(effort.spent(), testing::search_nodes(nodes).left());
+    EXPECT_LT(effort.spent(), testing::search_nodes(nodes + 10'000).left());
+  }
 }
 
 TEST(Packing, SameProblemSamePacking) {
   for (const int64_t limit : {int64_t{100}, int64_t{10'000}, int64_t{100'000}}) {
     const PackingProblem problem = cut_rectangle(testing::Cut::pinwheel, 400, 3);
-    const Packing once = pack(problem, nodes(limit));
-    const Packing again = pack(problem, nodes(limit));
+    const Packing once = pack_with(problem, limit);
+    const Packing again = pack_with(problem, limit);
     EXPECT_EQ(once.offset, again.offset);
-    EXPECT_EQ(once.search_nodes, again.search_nodes);
   }
 }
 

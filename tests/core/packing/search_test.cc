@@ -12,7 +12,6 @@ namespace remat {
 namespace {
 
 using detail::FitResult;
-using detail::SearchBudget;
 using testing::search_nodes;
 
 // The load is at most 6, but no packing is lower than 7: see packing_test.cc for the brute force.
@@ -32,22 +31,22 @@ PackingProblem needs_seven() {
 }
 
 TEST(FitExactly, ProvesThatThereIsNoPacking) {
-  SearchBudget budget = search_nodes(100'000);
-  const FitResult fit = detail::fit_exactly(needs_seven(), 6, budget);
+  Effort effort = search_nodes(100'000);
+  const FitResult fit = detail::fit_exactly(needs_seven(), 6, effort);
   EXPECT_FALSE(fit.offset);
   EXPECT_EQ(fit.lower_bound, 7);
 }
 
 TEST(FitExactly, FindsThePackingThatThereIs) {
-  SearchBudget budget = search_nodes(100'000);
-  const FitResult fit = detail::fit_exactly(needs_seven(), 7, budget);
+  Effort effort = search_nodes(100'000);
+  const FitResult fit = detail::fit_exactly(needs_seven(), 7, effort);
   ASSERT_TRUE(fit.offset);
   EXPECT_EQ(testing::partial_packing_fault(needs_seven(), *fit.offset, 7), "");
 }
 
-TEST(FitExactly, ProvesNothingWhenTheBudgetEndsIt) {
-  SearchBudget budget = search_nodes(2);
-  const FitResult fit = detail::fit_exactly(needs_seven(), 6, budget);
+TEST(FitExactly, ProvesNothingWhenTheEffortEndsIt) {
+  Effort effort = search_nodes(2);
+  const FitResult fit = detail::fit_exactly(needs_seven(), 6, effort);
   EXPECT_FALSE(fit.offset);
   EXPECT_EQ(fit.lower_bound, 6);
 }
@@ -58,8 +57,8 @@ TEST(FitExactly, HoldsOnRandomProblems) {
     std::mt19937_64 generator(seed);
     const PackingProblem problem = testing::random_packing(generator, 12, 10, 20);
     const int64_t height = problem.largest_load();
-    SearchBudget budget = search_nodes(20'000);
-    const FitResult fit = detail::fit_exactly(problem, height, budget, seed);
+    Effort effort = search_nodes(20'000);
+    const FitResult fit = detail::fit_exactly(problem, height, effort, seed);
     if (fit.offset) {
       ASSERT_EQ(testing::partial_packing_fault(problem, *fit.offset, height), "")
           << "seed " << seed;
@@ -74,16 +73,16 @@ TEST(FitExactly, HoldsOnRandomProblems) {
 // A search that goes wrong at the bottom is lost; others are not. No more is spent than allowed.
 TEST(FitWithRestarts, SpendsItsShareAndNoMore) {
   const PackingProblem hard = testing::cut_rectangle(testing::Cut::pinwheel, 500, 1);
-  SearchBudget budget = search_nodes(1'000'000);
-  EXPECT_FALSE(detail::fit_with_restarts(hard, testing::kCutHeight, budget, 10'000).offset);
-  EXPECT_LE(budget.nodes_left, 990'000);
-  EXPECT_GT(budget.nodes_left, 980'000);
+  Effort effort = search_nodes(10'000);
+  EXPECT_FALSE(detail::fit_with_restarts(hard, testing::kCutHeight, effort).offset);
+  EXPECT_GE(effort.spent(), search_nodes(10'000).left());
+  EXPECT_LT(effort.spent(), search_nodes(20'000).left());
 }
 
 TEST(FitWithRestarts, StopsAtAProof) {
-  SearchBudget budget = search_nodes(1'000'000);
-  EXPECT_EQ(detail::fit_with_restarts(needs_seven(), 6, budget, 1'000'000).lower_bound, 7);
-  EXPECT_GT(budget.nodes_left, 900'000);
+  Effort effort = search_nodes(1'000'000);
+  EXPECT_EQ(detail::fit_with_restarts(needs_seven(), 6, effort).lower_bound, 7);
+  EXPECT_LT(effort.spent(), search_nodes(100'000).left());
 }
 
 }  // namespace

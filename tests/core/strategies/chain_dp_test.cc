@@ -244,13 +244,5 @@ TEST(ChainDp, DecisionsSayHowOftenABlockIsRerun) {
   EXPECT_NE(made.decisions.front().reason.find("is re-run"), std::string::npos);
 }
 
-// The search tries other orders first; here there is none, and it must notice.
-TEST(Search, EndsOnAChainInWhichNoOpCanMove) {
-  const Graph graph = testing::chain_graph(std::vector<Layer>(100));
-  const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
-  const Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_moves = 500});
-  EXPECT_TRUE(made.feasible);
-}
-
 }  // namespace
 }  // namespace remat

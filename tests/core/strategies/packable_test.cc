@@ -16,6 +16,7 @@
 #include "tests/testing/plan_fault.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/random_packing.h"
 
 namespace remat {
 namespace {
@@ -55,8 +56,8 @@ TEST(Packable, AnotherOrderOfTheSameRunsIsNoHigherAndOftenPacksWithoutWaste) {
       EXPECT_EQ(after.placement->arena_bytes, after.placement->max_live_bytes);
     }
 
-    const Placement first =
-        place(graph, rewrite(graph, before.order), {.max_search_nodes = 150'000});
+    Effort as_much = testing::search_nodes(150'000);
+    const Placement first = place(graph, rewrite(graph, before.order), {}, as_much);
     if (first.arena_bytes == first.max_live_bytes) continue;
     ++wasteful;
     mended += after.placement ? 1 : 0;

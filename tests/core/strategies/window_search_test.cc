@@ -11,6 +11,7 @@
 #include "tests/testing/brute_force.h"
 #include "tests/testing/plan_fault.h"
 #include "tests/testing/property_count.h"
+#include "tests/testing/skip.h"
 #include "tests/testing/small_case.h"
 
 namespace remat {
@@ -20,7 +21,7 @@ constexpr double kAmpleSeconds = 60;  // not to be reached
 
 // Its plans are right and its bound holds for every plan that keeps the order of first runs.
 TEST(WindowSearch, IsBracketedByStateSearch) {
-  if (!has_solver()) GTEST_SKIP() << "built without HiGHS: there are no windows to solve";
+  if (!has_solver()) { REMAT_SKIP("built without HiGHS: there are no windows to solve"); }
   const uint64_t graphs = testing::property_graphs(60);
   int64_t cases = 0, best = 0, proven = 0;
   for (uint64_t seed = 0; seed < graphs; ++seed) {

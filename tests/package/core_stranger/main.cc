@@ -3,6 +3,10 @@
 // the ops stand, 250 if `a` is made only after that.
 #include <remat/remat.h>
 
+#ifdef WITH_REPORT
+#include <remat/report/save_html.h>
+#endif
+
 #include <cstdio>
 
 int main() {
@@ -19,6 +23,9 @@ output grad
       remat::plan(graph, {.budget_bytes = 260, .strategy = "optimal", .time_limit_seconds = 10});
   const remat::Schedule schedule = remat::rewrite(graph, plan.order);
   const auto violation = remat::verify(graph, schedule, 260);
+#ifdef WITH_REPORT
+  remat::save_html(remat::profile(graph, 2), "profile.html");
+#endif
   std::printf("%s: peak %lld\n", plan.strategy.c_str(), static_cast<long long>(plan.peak_bytes));
   return plan.feasible && plan.peak_bytes == 250 && !violation ? 0 : 1;
 }

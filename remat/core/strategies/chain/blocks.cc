@@ -12,8 +12,8 @@ using ValueIndex = OrderCost::ValueIndex;
 
 size_t at(ValueIndex value) { return static_cast<size_t>(value); }
 
-// The live values of an order in which no op stands twice, read from its end. Values created before
-// `counted_from`, kept ones, and those held by somebody else weigh nothing.
+// The live values of an order in which no op stands twice, read from its end. Not counted are the bytes of
+// values created before `counted_from`, of kept ones, and of those that `hold` names.
 class LiveValues {
  public:
   LiveValues(const Graph& graph, const OrderCost& cost, const ForwardFacts& facts)
@@ -285,18 +285,18 @@ class Measurer {
 
 }  // namespace
 
-Chain Chain::part(size_t begin, size_t end) const {
-  Chain part;
-  part.blocks.assign(blocks.begin() + static_cast<std::ptrdiff_t>(begin),
+Chain Chain::stretch(size_t begin, size_t end) const {
+  Chain chain;
+  chain.blocks.assign(blocks.begin() + static_cast<std::ptrdiff_t>(begin),
                      blocks.begin() + static_cast<std::ptrdiff_t>(end));
   const int32_t from = static_cast<int32_t>(begin), to = static_cast<int32_t>(end);
   for (const BundleSpan& span : spans) {
     if (span.last < from || span.first > to) continue;
-    part.spans.push_back(
+    chain.spans.push_back(
         {std::max(span.first, from) - from, std::min(span.last, to) - from, span.bytes});
   }
-  part.turns = turns && end == blocks.size();
-  return part;
+  chain.turns = turns && end == blocks.size();
+  return chain;
 }
 
 Chain chain_blocks(const Graph& graph, const OrderCost& cost, const ForwardFacts& facts,

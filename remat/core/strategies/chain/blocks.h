@@ -63,7 +63,7 @@ struct Chain {
   bool turns = true;  // the last block is where forward ends, so it is run once only
 
   // Blocks from `begin` up to but not including `end`.
-  Chain part(size_t begin, size_t end) const;
+  Chain stretch(size_t begin, size_t end) const;
 };
 
 // Measures the blocks between the cuts with the memory model of `simulate`, `reuse` included.

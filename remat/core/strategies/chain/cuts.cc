@@ -9,6 +9,13 @@
 namespace remat::detail {
 namespace {
 
+// Storages looked at, for all positions together: some 50 ms.
+constexpr int64_t kMostLooks = 50'000'000;
+// What a block may have of bytes made and of ops, in averages, when cuts are left out. Where that leaves
+// too many cuts, so many times more.
+constexpr double kLargestBlock = 1.5;
+constexpr double kLarger = 1.3;
+
 int32_t position(OpId op) { return static_cast<int32_t>(index(op)); }
 
 class FactFinder {
@@ -18,38 +25,27 @@ class FactFinder {
     facts_.again.resize(graph.ops.size(), false);
     facts_.kept.resize(cost.value_count(), false);
     facts_.created.resize(cost.value_count(), 0);
-    first_value_.resize(graph.storages.size(), OrderCost::kAlwaysThere);
     used_again_.resize(graph.storages.size(), false);
     externals_fixed_from_ = strict ? static_cast<int32_t>(graph.ops.size()) : facts_.turn;
   }
 
   ForwardFacts find() {
-    for (size_t i = 0; i < graph_.ops.size(); ++i) note_values(static_cast<OpId>(i));
+    for (size_t v = 0; v < cost_.value_count(); ++v) {
+      const Storage& storage = graph_.storage(cost_.storage(static_cast<OrderCost::ValueIndex>(v)));
+      if (!storage.external()) facts_.created[v] = position(*storage.creator);
+    }
     for (int32_t i = 0; i < facts_.turn; ++i) decide_again(static_cast<OpId>(i));
     list_storages();
     return std::move(facts_);
   }
 
  private:
-  void note_values(OpId id) {
-    const std::vector<StorageId>& creates = graph_.op(id).creates;
-    for (size_t c = 0; c < creates.size(); ++c) {
-      const OrderCost::ValueIndex first = cost_.creates(id)[c];
-      first_value_[index(creates[c])] = first;
-      for (int32_t version = 0; version <= graph_.last_version(creates[c]); ++version) {
-        facts_.created[static_cast<size_t>(first + version)] = position(id);
-      }
-    }
-  }
-
   size_t value_of(StorageId storage, int32_t version) const {
-    return static_cast<size_t>(first_value_[index(storage)] + version);
+    return static_cast<size_t>(cost_.value_of({storage, version}));
   }
 
   int32_t version_at_turn(const Storage& storage) const {
-    const auto end = std::lower_bound(storage.changers.begin(), storage.changers.end(),
-                                      static_cast<OpId>(facts_.turn));
-    return static_cast<int32_t>(end - storage.changers.begin());
+    return storage.version_before(static_cast<OpId>(facts_.turn));
   }
 
   // A copy that a later phase overwrites cannot be relied on while blocks are re-run.
@@ -122,8 +118,7 @@ class FactFinder {
   const Graph& graph_;
   const OrderCost& cost_;
   ForwardFacts facts_;
-  std::vector<OrderCost::ValueIndex> first_value_;  // by storage
-  std::vector<bool> used_again_;                    // by storage: read by an op that may run again
+  std::vector<bool> used_again_;  // by storage: read by an op that may run again
   int32_t externals_fixed_from_ = 0;
 };
 
@@ -218,9 +213,9 @@ class BackwardPositions {
   int32_t at(int32_t forward) {
     const int32_t done = done_[static_cast<size_t>(forward)];
     const int32_t first = first_[static_cast<size_t>(forward)];
-    // Late, so that an op which needs only the bundle still belongs to the block whose input that
-    // is and nothing has to be re-run for it; but no later, so that the bundle need not wait for
-    // ops that read no activation.
+    // As late as possible: an op that reads only the bundle then belongs to the block that begins with
+    // it, and nothing is re-run for that op. But before ops that read no activation: the bundle would
+    // be kept while they run.
     if (done <= first) return past_readers(first);
     // Looking at every storage for every position would be quadratic in a large graph.
     if (looks_left_ < static_cast<int64_t>(facts_.storages.size())) return done;
@@ -260,7 +255,7 @@ class BackwardPositions {
   const ForwardFacts& facts_;
   std::vector<int32_t> past_reader_;   // by position
   std::vector<int32_t> done_, first_;  // by forward position
-  int64_t looks_left_ = 50'000'000;
+  int64_t looks_left_ = kMostLooks;
 };
 
 }  // namespace
@@ -296,7 +291,7 @@ std::vector<ChainCut> fewer_cuts(const ForwardFacts& facts, std::vector<ChainCut
   const std::vector<double> shares = progress(facts);
   const auto share = [&](size_t i) { return shares[static_cast<size_t>(cuts[i].forward)]; };
   const double average = shares.back() / static_cast<double>(most - 1);
-  for (double largest = 1.5 * average; cuts.size() > most; largest *= 1.3) {
+  for (double largest = kLargestBlock * average; cuts.size() > most; largest *= kLarger) {
     const size_t n = cuts.size();
     std::vector<size_t> before(n), after(n), dearest(n - 2);
     std::iota(before.begin() + 1, before.end(), size_t{0});

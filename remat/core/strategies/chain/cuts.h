@@ -20,8 +20,7 @@ namespace remat::detail {
 // A cut is one forward and one backward position. What must be at hand to go on from it, the
 // *bundle*, is what was made before it and is used after it in forward, or read before its backward
 // position. In a plain or residual network there are cuts whose bundle is one value; with long
-// skips (U-Net, attention masks) a bundle has several, and a cut is no less right for it, only
-// dearer.
+// skips (U-Net, attention masks) a bundle has several: such a cut is legal too, and holds more bytes.
 
 // Where one storage that forward makes is made and used. Positions are in the given order.
 struct ForwardStorage {
@@ -59,8 +58,8 @@ struct ChainCut {
 // forward, only the ops after the turn that need just what the first of them reads: the loss.
 std::vector<ChainCut> chain_cuts(const Graph& graph, const ForwardFacts& facts);
 
-// About how many storages the bundles of all positions hold together: what a chain of all cuts
-// costs.
+// About how many storages the bundles of all positions hold together: the work of measuring a chain of all
+// cuts is proportional to it.
 int64_t bundle_sizes(const ForwardFacts& facts);
 
 // At most `most` of these cuts: those with many bytes in their bundles go first, and no block grows

@@ -22,9 +22,9 @@ struct Point {
 
 class SavingFinder {
  public:
-  explicit SavingFinder(const Chain& part) : part_(part), points_(part.blocks.size() + 1) {
+  explicit SavingFinder(const Chain& finer) : finer_(finer), points_(finer.blocks.size() + 1) {
     points_.back() = {Point{}};
-    for (size_t s = part.blocks.size(); s-- > 0;) find_points(s);
+    for (size_t s = finer.blocks.size(); s-- > 0;) find_points(s);
   }
 
   std::vector<ChainBlock::Saving> savings(size_t most) const {
@@ -51,8 +51,8 @@ class SavingFinder {
 
   // Bytes of the bundles at each cut that are not in the bundle at the entry of s.
   std::vector<int64_t> bundles_beyond(size_t s) const {
-    std::vector<int64_t> bytes(part_.blocks.size() + 1, 0);
-    for (const BundleSpan& span : part_.spans) {
+    std::vector<int64_t> bytes(finer_.blocks.size() + 1, 0);
+    for (const BundleSpan& span : finer_.spans) {
       if (static_cast<size_t>(span.first) <= s) continue;
       for (int32_t cut = span.first; cut <= span.last; ++cut) {
         bytes[static_cast<size_t>(cut)] += span.bytes;
@@ -70,14 +70,14 @@ class SavingFinder {
         found.push_back({bytes + rest.bytes, undo_ns + rest.undo_ns, next, saving, i});
       }
     };
-    for (size_t i = 0; i < part_.blocks[s].savings.size(); ++i) {
-      const ChainBlock::Saving& saving = part_.blocks[s].savings[i];
+    for (size_t i = 0; i < finer_.blocks[s].savings.size(); ++i) {
+      const ChainBlock::Saving& saving = finer_.blocks[s].savings[i];
       go_on(s + 1, saving.bytes, saving.undo_ns, i);
     }
     const std::vector<int64_t> bundles = bundles_beyond(s);
     int64_t run_ns = 0;  // of the stretch without its last block
-    for (size_t next = s + 1; next <= part_.blocks.size(); ++next) {
-      const ChainBlock& last = part_.blocks[next - 1];
+    for (size_t next = s + 1; next <= finer_.blocks.size(); ++next) {
+      const ChainBlock& last = finer_.blocks[next - 1];
       go_on(next, bundles[next], run_ns + last.held_tape.time_ns, std::nullopt);
       run_ns += last.savings.front().again.time_ns;
     }
@@ -108,20 +108,20 @@ class SavingFinder {
       saving.again.time_ns += rerun.time_ns;
     };
     std::vector<std::vector<OpId>> undone;  // by stretch, in order of forward
-    for (size_t s = 0; s < part_.blocks.size();) {
+    for (size_t s = 0; s < finer_.blocks.size();) {
       const Point& at = points_[s][point];
       std::vector<OpId>& undo = undone.emplace_back();
       if (at.saving) {
-        const ChainBlock::Saving& chosen = part_.blocks[s].savings[*at.saving];
+        const ChainBlock::Saving& chosen = finer_.blocks[s].savings[*at.saving];
         run(chosen.again);
         append(undo, chosen.undo);
       } else {
         for (size_t b = s; b < at.next; ++b) {
-          const ChainBlock& block = part_.blocks[b];
+          const ChainBlock& block = finer_.blocks[b];
           run(block.pass);
           append(undo, (b + 1 < at.next ? block.savings.front().again : block.held_tape).ops);
         }
-        for (size_t b = at.next; b-- > s;) append(undo, part_.blocks[b].savings.front().undo);
+        for (size_t b = at.next; b-- > s;) append(undo, finer_.blocks[b].savings.front().undo);
       }
       point = at.next_point;
       s = at.next;
@@ -130,15 +130,15 @@ class SavingFinder {
     return saving;
   }
 
-  const Chain& part_;
+  const Chain& finer_;
   std::vector<std::vector<Point>>
       points_;  // by block, from the least undo time to the fewest bytes
 };
 
 }  // namespace
 
-std::vector<ChainBlock::Saving> partial_savings(const Chain& part, size_t most) {
-  return SavingFinder(part).savings(most);
+std::vector<ChainBlock::Saving> partial_savings(const Chain& finer, size_t most) {
+  return SavingFinder(finer).savings(most);
 }
 
 }  // namespace remat::detail

@@ -19,6 +19,6 @@ namespace remat::detail {
 // Of all these, those are returned that nothing beats in both bytes and time, from most bytes to
 // fewest, at most `most` of them, evenly spread. The whole tape is not among them. They assume that
 // undoing the block has the memory that undoing it from a whole tape has.
-std::vector<ChainBlock::Saving> partial_savings(const Chain& part, size_t most);
+std::vector<ChainBlock::Saving> partial_savings(const Chain& finer, size_t most);
 
 }  // namespace remat::detail

@@ -18,9 +18,9 @@ float as_float(int64_t time_ns) { return static_cast<float>(time_ns); }
 }  // namespace
 
 ChainTable::ChainTable(const Chain& chain, int64_t unit_bytes, size_t slots,
-                       std::span<const ChainTable> parts)
+                       std::span<const ChainTable> finer)
     : chain_(&chain),
-      parts_(parts),
+      finer_(finer),
       unit_bytes_(unit_bytes),
       slots_(slots),
       cuts_(chain.blocks.size() + 1) {
@@ -103,10 +103,11 @@ float ChainTable::tape_time(size_t s, bool held) const {
 void ChainTable::fill_single(Rows& rows, size_t s, bool held) {
   float* best = row(rows, s, s);
   for (size_t m = tape_needs(s, held); m <= slots_; ++m) best[m] = tape_time(s, held);
-  if (parts_.empty()) return;
-  const Rows& finer = held ? parts_[s].held_ : parts_[s].best_;
-  const float* part = parts_[s].row(finer, 0, parts_[s].chain_->blocks.size() - 1);
-  for (size_t m = 0; m <= slots_; ++m) best[m] = std::min(best[m], part[m]);
+  if (finer_.empty()) return;
+  const ChainTable& finer = finer_[s];
+  const float* of_finer =
+      finer.row(held ? finer.held_ : finer.best_, 0, finer.chain_->blocks.size() - 1);
+  for (size_t m = 0; m <= slots_; ++m) best[m] = std::min(best[m], of_finer[m]);
 }
 
 // What the bundle at a cut adds to that at the entry of s.
@@ -180,22 +181,22 @@ void ChainTable::add_steps(const Rows& rows, size_t s, size_t t, size_t slot,
   REMAT_ASSERT(best < kInfinite);
   if (s == t) {
     if (slot < tape_needs(s, held) || best < tape_time(s, held)) {
-      const ChainTable& part = parts_[s];
-      part.add_steps(held ? part.held_ : part.best_, 0, part.chain_->blocks.size() - 1, slot,
-                     steps);
+      const ChainTable& finer = finer_[s];
+      finer.add_steps(held ? finer.held_ : finer.best_, 0, finer.chain_->blocks.size() - 1, slot,
+                      steps);
       return;
     }
-    steps.push_back({held ? ChainMove::held_tape : ChainMove::tape, first, &block, 0});
-    steps.push_back({ChainMove::backward, true, &block, 0});
+    steps.push_back({held ? ChainAction::held_tape : ChainAction::tape, first, &block, 0});
+    steps.push_back({ChainAction::backward, true, &block, 0});
     return;
   }
   for (size_t i = 0; i < block.savings.size(); ++i) {
     const size_t saved = slots_held(block.savings[i].bytes, s);
     if (slot < std::max(save_needs(s, t), saved)) continue;
     if (save_time(s, t, i) + row(rows, s + 1, t)[slot - saved] != best) continue;
-    steps.push_back({ChainMove::save, first, &block, i});
+    steps.push_back({ChainAction::save, first, &block, i});
     add_steps(rows, s + 1, t, slot - saved, steps);
-    steps.push_back({ChainMove::backward, true, &block, i});
+    steps.push_back({ChainAction::backward, true, &block, i});
     return;
   }
   Split chosen{};
@@ -206,7 +207,7 @@ void ChainTable::add_steps(const Rows& rows, size_t s, size_t t, size_t slot,
   });
   REMAT_ASSERT(chosen.at != 0);
   for (size_t b = s; b < chosen.at; ++b) {
-    steps.push_back({ChainMove::pass, first, &chain_->blocks[b], 0});
+    steps.push_back({ChainAction::pass, first, &chain_->blocks[b], 0});
   }
   add_steps(rows, chosen.at, t, slot - chosen.bundle_slots, steps);
   add_steps_below(s, chosen.at - 1, slot, steps);

@@ -10,7 +10,7 @@
 namespace remat::detail {
 
 // What is done with a block of the chain, in order of time.
-enum class ChainMove : uint8_t {
+enum class ChainAction : uint8_t {
   pass,       // run it and keep only the bundle at its exit
   save,       // run it and keep one of its savings
   tape,       // run it for its tape only
@@ -18,7 +18,7 @@ enum class ChainMove : uint8_t {
   backward,   // undo it
 };
 struct ChainStep {
-  ChainMove move;
+  ChainAction action;
   bool first;  // the block's first run: all of its ops
   const ChainBlock* block;
   size_t saving;  // save and backward: which of the block's
@@ -30,7 +30,7 @@ struct ChainStep {
 //
 //     save s       run s, keep a saving    then best[s+1][t] in m - saving     then undo s
 //     split at r   pass s ... r-1          then best[r][t] in m - bundle(r)    then below[s][r-1] in m
-//     s = t        run s for its tape, undo it; or solve the part of the chain that s stands for
+//     s = t        run s for its tape, undo it; or solve the finer chain that s stands for
 //
 // below[s][t] is best[s][t], or held[s][t] in m - bundle(t+1): the same with the bundle at the exit
 // of t still there, which spares re-running t where its backward reads that bundle (rotor lets it
@@ -40,10 +40,10 @@ class ChainTable {
   // Of memory for each pair of blocks.
   static constexpr double kBytesPerSlot = 3 * sizeof(float);
 
-  // `parts`, where given, holds for every block a table of the same unit over the finer chain that
-  // the block stands for. The chain and the parts must outlive the table.
+  // `finer`, where given, holds for every block a table of the same unit over the finer chain that
+  // the block stands for. All of them must outlive the table.
   ChainTable(const Chain& chain, int64_t unit_bytes, size_t slots,
-             std::span<const ChainTable> parts = {});
+             std::span<const ChainTable> finer = {});
 
   int64_t unit_bytes() const { return unit_bytes_; }
   size_t slots() const { return slots_; }
@@ -89,7 +89,7 @@ class ChainTable {
   void add_steps_below(size_t s, size_t t, size_t slot, std::vector<ChainStep>& steps) const;
 
   const Chain* chain_;
-  std::span<const ChainTable> parts_;
+  std::span<const ChainTable> finer_;
   int64_t unit_bytes_;
   size_t slots_;
   size_t cuts_;

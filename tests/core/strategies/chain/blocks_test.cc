@@ -61,9 +61,9 @@ TEST(ChainBlocks, OfEqualLayers) {
   EXPECT_EQ(block.pass.peak_bytes, 1000);
   EXPECT_EQ(block.pass_through_bytes, 2000);
   EXPECT_EQ(block.gradient_bytes, 1000);
-  EXPECT_EQ(chain.part(1, 3).blocks.size(), 2u);
-  EXPECT_FALSE(chain.part(1, 3).turns);
-  EXPECT_TRUE(chain.part(1, 6).turns);
+  EXPECT_EQ(chain.stretch(1, 3).blocks.size(), 2u);
+  EXPECT_FALSE(chain.stretch(1, 3).turns);
+  EXPECT_TRUE(chain.stretch(1, 6).turns);
 }
 
 // If every block is saved and then undone, the blocks add up to what simulate says of the step.

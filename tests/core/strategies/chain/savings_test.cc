@@ -28,7 +28,7 @@ int64_t forward_time_ns(const Graph& graph, const std::vector<OpId>& ops) {
 // bundle, costs three of the four layers.
 TEST(PartialSavings, OfFourEqualLayers) {
   const Graph graph = testing::chain_graph(std::vector<testing::Layer>(8));
-  const std::vector<ChainBlock::Saving> savings = partial_savings(chain_of(graph).part(0, 4), 10);
+  const std::vector<ChainBlock::Saving> savings = partial_savings(chain_of(graph).stretch(0, 4), 10);
   std::vector<std::pair<int64_t, int64_t>> found;
   for (const ChainBlock::Saving& saving : savings) found.emplace_back(saving.bytes, saving.undo_ns);
   EXPECT_EQ(found, (std::vector<std::pair<int64_t, int64_t>>{{3000, 10}, {2000, 20}, {1000, 30}}));
@@ -42,7 +42,7 @@ TEST(PartialSavings, AreUnbeatenAndComplete) {
     SCOPED_TRACE(seed);
     std::mt19937_64 generator(seed);
     const Graph graph = testing::chain_graph(testing::random_layers(generator, 12));
-    const Chain part = chain_of(graph).part(2, 8);
+    const Chain part = chain_of(graph).stretch(2, 8);
     int64_t whole_tape_bytes = 0;
     std::vector<OpId> backward;
     for (const ChainBlock& block : part.blocks) whole_tape_bytes += block.savings.front().bytes;

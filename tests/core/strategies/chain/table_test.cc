@@ -37,12 +37,12 @@ TEST(ChainTable, EqualLayersMeetGriewanksNumbers) {
 
 int64_t rerun_ns(const ChainStep& step) {
   const ChainBlock::Saving& saving = step.block->savings[step.saving];
-  switch (step.move) {
-    case ChainMove::pass: return step.first ? 0 : step.block->pass.time_ns;
-    case ChainMove::save: return saving.undo_ns + (step.first ? 0 : saving.again.time_ns);
-    case ChainMove::tape: return step.first ? 0 : step.block->tape.time_ns;
-    case ChainMove::held_tape: return step.first ? 0 : step.block->held_tape.time_ns;
-    case ChainMove::backward: return 0;
+  switch (step.action) {
+    case ChainAction::pass: return step.first ? 0 : step.block->pass.time_ns;
+    case ChainAction::save: return saving.undo_ns + (step.first ? 0 : saving.again.time_ns);
+    case ChainAction::tape: return step.first ? 0 : step.block->tape.time_ns;
+    case ChainAction::held_tape: return step.first ? 0 : step.block->held_tape.time_ns;
+    case ChainAction::backward: return 0;
   }
   return 0;
 }
@@ -63,7 +63,7 @@ TEST(ChainTable, StepsTakeTheTimeOfTheTable) {
       std::vector<const ChainBlock*> first, undone;
       for (const ChainStep& step : table.steps(slot)) {
         time_ns += rerun_ns(step);
-        if (step.move == ChainMove::backward) {
+        if (step.action == ChainAction::backward) {
           undone.push_back(step.block);
         } else if (step.first) {
           first.push_back(step.block);

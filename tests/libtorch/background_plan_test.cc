@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans that get better while steps run.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <iterator>
+
+#include "remat/core/verify.h"
+#include "remat/libtorch/step_plan.h"
+#include "tests/libtorch/fake_device.h"
+#include "tests/libtorch/perceptron.h"
+
+namespace remat::testing {
+namespace {
+
+using at::Tensor;
+
+int64_t threads_of_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+// While the step is recorded and first planned, a clock on which every op takes as long as any other. By real times
+// it is better to compute other values again.
+TEST(BackgroundPlan, TakesOverBetweenTwoStepsWithTheSameBits) {
+  constexpr int64_t kMostSteps = 300;
+  const int64_t budget = plain_peak() / 2;
+  FakeDevice device;
+  std::atomic<int64_t> ticks = 0;
+  device.clock = [&] { return ticks += 1'000'000; };
+  Perceptron training;
+  Step step([&](const Batch& batch) { return training(batch); },
+            {.budget_bytes = budget, .plan_seconds = 1, .background_plan_seconds = 0});
+  std::vector<Tensor> found;
+  int64_t taken_over_at = -1;
+  for (int64_t i = 0; i < kMostSteps && (taken_over_at < 0 || i < taken_over_at + 3); ++i) {
+    found.push_back(step(batch_of(i))[0].clone());
+    if (i == 1) {
+      EXPECT_EQ(step.report().improved_plans, 0);
+      device.clock = {};
+    }
+    if (i >= 1) {
+      EXPECT_LE(step.report().peak_bytes, budget);
+      EXPECT_FALSE(verify(step.graph(), step.schedule(), budget).has_value());
+      if (taken_over_at < 0 && step.report().improved_plans == 1) {
+        taken_over_at = i;
+      }
+    }
+  }
+  EXPECT_GT(taken_over_at, 3) << "no better plan has taken over";
+  EXPECT_EQ(step.report().plain_steps, 2);
+  const std::vector<Tensor> left = left_by(training);
+  std::vector<Tensor> state;
+  const std::vector<Tensor> losses = plain_losses(static_cast<int64_t>(found.size()), state);
+  EXPECT_TRUE(same_bits(found, losses));
+  EXPECT_TRUE(same_bits(left, state));
+}
+
+// A search that would go on for a minute ends with its owner, and its thread is gone.
+TEST(BackgroundPlan, EndsWithItsOwner) {
+  Perceptron training;
+  Step step([&](const Batch& batch) { return training(batch); }, {.plan_seconds = 0.1, .measure_seconds = 0});
+  step(batch_of(0));
+  step(batch_of(1));
+  const int64_t before = threads_of_process();
+  {
+    const detail::BackgroundPlan endless(step.graph(), {.plan_seconds = 60}, plain_peak() / 2);
+    EXPECT_EQ(threads_of_process(), before + 1);
+    EXPECT_FALSE(endless.done());
+  }
+  EXPECT_EQ(threads_of_process(), before);
+}
+
+TEST(BackgroundPlan, OfAStepEndsWithTheStep) {
+  int64_t most = 0;
+  for (int64_t steps = 4; steps < 7; ++steps) {
+    Perceptron training;
+    Step step([&](const Batch& batch) { return training(batch); },
+              {.budget_bytes = plain_peak() / 2, .plan_seconds = 60, .background_plan_seconds = 0});
+    for (int64_t i = 0; i < steps; ++i) {
+      step(batch_of(i));
+    }
+    most = std::max(most, threads_of_process());
+  }
+  EXPECT_EQ(most, threads_of_process() + 1) << "no plan was made in the background";
+}
+
+}  // namespace
+}  // namespace remat::testing
