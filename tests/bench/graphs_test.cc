@@ -18,7 +18,7 @@
 #include "remat/core/rewrite.h"
 
 namespace remat::bench {
-namespace {
+namespace graphs_test {
 
 const std::filesystem::path kDirectory = REMAT_GRAPHS_DIR;
 
@@ -277,5 +277,5 @@ TEST(Tape, RefusesToReadWhatWasOverwritten) {
   EXPECT_THROW(tape.finish(cross_entropy(tape, y, target)), std::logic_error);
 }
 
-}  // namespace
+}  // namespace graphs_test
 }  // namespace remat::bench

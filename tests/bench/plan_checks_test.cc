@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace remat::bench {
-namespace {
+namespace plan_checks_test {
 
 constexpr int64_t kNone = -1;
 
@@ -87,5 +87,5 @@ TEST(PlanChecks, PlacementsCountOnlyPlansThatFit) {
   EXPECT_EQ(found.worst, "net auto at 80 %");
 }
 
-}  // namespace
+}  // namespace plan_checks_test
 }  // namespace remat::bench

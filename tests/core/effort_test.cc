@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace remat {
-namespace {
+namespace effort_test {
 
 TEST(Effort, IsPaidByAllAbove) {
   Effort plan;
@@ -96,5 +96,5 @@ TEST(Effort, CountsUnitsOfTwoAndAHalfNanoseconds) {
   EXPECT_GT(Effort::work_of_seconds(1e300), int64_t{1} << 50);  // no overflow
 }
 
-}  // namespace
+}  // namespace effort_test
 }  // namespace remat

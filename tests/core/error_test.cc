@@ -7,7 +7,7 @@
 #include <string_view>
 
 namespace remat {
-namespace {
+namespace error_test {
 
 TEST(Error, ConcatJoinsWhatAStreamCanPrint) {
   EXPECT_EQ(detail::concat("line ", 7, ": ", std::string("x"), '=', std::string_view("y"), 0.5),
@@ -40,5 +40,5 @@ TEST(Error, AssertionsAreThereInCheckedBuildsOnly) {
 #endif
 }
 
-}  // namespace
+}  // namespace error_test
 }  // namespace remat

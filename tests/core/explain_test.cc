@@ -20,7 +20,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace explain_test {
 
 // a lies idle from f2 to d2, b from f3 to d3; c is needed again at once, by the loss.
 constexpr std::string_view kThreeLayers = R"(remat-graph 1
@@ -315,5 +315,5 @@ TEST(Explain, EveryStorageOfRandomGraphs) {
   }
 }
 
-}  // namespace
+}  // namespace explain_test
 }  // namespace remat

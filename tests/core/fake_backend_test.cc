@@ -20,11 +20,14 @@
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
+#include "tests/testing/replaced.h"
 #include "tests/testing/sabotage.h"
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace fake_backend_test {
+
+using testing::replaced;
 
 using testing::execute_fake;
 using testing::FakeOutcome;
@@ -50,11 +53,6 @@ TEST(FakeBackend, ExecutesTheSmallStep) {
   EXPECT_EQ(outcome.externals.size(), 3u);
   EXPECT_EQ(outcome.peak_bytes, testing::kSmallStepPeakBytes);
   EXPECT_EQ(outcome.left_bytes, 9 + 1 + 8);  // externals, l and ga
-}
-
-std::string replaced(std::string_view whole, std::string_view from, std::string_view to) {
-  std::string text(whole);
-  return text.replace(text.find(from), from.size(), to);
 }
 
 TEST(FakeBackend, ExecutesTheMovingStep) {
@@ -187,5 +185,5 @@ TEST(FakeBackendProperty, SabotagedBindingsComputeOtherBits) {
   EXPECT_GT(differ, tried / 2);
 }
 
-}  // namespace
+}  // namespace fake_backend_test
 }  // namespace remat

@@ -16,7 +16,7 @@
 #include "remat/core/verify.h"
 
 namespace remat {
-namespace {
+namespace fit_test {
 
 using Make = std::function<Graph(int64_t size)>;
 
@@ -301,5 +301,5 @@ TEST(Fit, RefusesOptionsWithoutASize) {
             "[fit] at most 0.5 times the plain time; expected 1 or more");
 }
 
-}  // namespace
+}  // namespace fit_test
 }  // namespace remat

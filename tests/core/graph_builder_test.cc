@@ -11,7 +11,7 @@
 #include "remat/core/error.h"
 
 namespace remat {
-namespace {
+namespace graph_builder_test {
 
 TEST(GraphBuilder, RefusesNegativeSizesAndTimes) {
   GraphBuilder builder;
@@ -63,5 +63,5 @@ TEST(GraphBuilder, NumbersExternalsFirstWhereverTheyAreDeclared) {
   EXPECT_EQ(graph.ops[1].reads, (std::vector<Value>{{StorageId{2}, 0}, {StorageId{1}, 0}}));
 }
 
-}  // namespace
+}  // namespace graph_builder_test
 }  // namespace remat

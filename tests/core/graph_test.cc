@@ -12,7 +12,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace graph_test {
 
 OpId op_named(const Graph& graph, std::string_view name) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -104,5 +104,5 @@ TEST(Graph, TheGivenOrderIsEveryOpOnce) {
   EXPECT_TRUE(given_order(Graph{}).empty());
 }
 
-}  // namespace
+}  // namespace graph_test
 }  // namespace remat

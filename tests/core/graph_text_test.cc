@@ -12,7 +12,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace graph_text_test {
 
 constexpr std::string_view kSmall = R"(remat-graph 1
 external w1 2359296 param
@@ -346,5 +346,5 @@ TEST(GraphBuilder, IsUnchangedByAnOpThatIsRefused) {
   EXPECT_EQ(std::move(builder).build().ops.size(), 1u);
 }
 
-}  // namespace
+}  // namespace graph_text_test
 }  // namespace remat

@@ -18,7 +18,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace moves_test {
 
 const Graph& moving_step() {
   static const Graph graph = parse_graph(testing::kMovingStepGraph);
@@ -246,5 +246,5 @@ TEST(Moves, OfRandomGraphs) {
   EXPECT_GT(moves, graphs);
 }
 
-}  // namespace
+}  // namespace moves_test
 }  // namespace remat

@@ -11,7 +11,7 @@
 #include "remat/core/rewrite.h"
 
 namespace remat {
-namespace {
+namespace mutual_order_test {
 
 // Two random ops, two `once` ops and two ops with effects; none needs another.
 constexpr const char* kIndependent = R"(remat-graph 1
@@ -49,5 +49,5 @@ TEST(MutualOrder, IsWhatRewriteDemands) {
   }
 }
 
-}  // namespace
+}  // namespace mutual_order_test
 }  // namespace remat

@@ -21,7 +21,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace place_test {
 
 using testing::placement_fault;
 
@@ -310,5 +310,5 @@ TEST(Place, IsRightOnRandomGraphsWithMoves) {
   }
 }
 
-}  // namespace
+}  // namespace place_test
 }  // namespace remat

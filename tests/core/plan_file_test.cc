@@ -19,10 +19,13 @@
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
+#include "tests/testing/replaced.h"
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace plan_file_test {
+
+using testing::replaced;
 
 SavedCourse course_of(Graph graph, int64_t budget_bytes, double seconds = 0.05) {
   SavedCourse course;
@@ -165,12 +168,6 @@ std::string unsigned_text() {
   file.courses.pop_back();
   const std::string text = print_plan_file(file);
   return text.substr(0, text.rfind("checksum"));
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  if (at == std::string::npos) ADD_FAILURE() << "no '" << from << "' in\n" << text;
-  return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
 std::string line_of(const std::string& text, const std::string& start) {
@@ -432,5 +429,5 @@ TEST(PlanFile, GraphDifferenceKnowsMoves) {
             "5 storages can be offloaded in the plan and 2 here");
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace remat

@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace plan_test {
 
 // 200 bytes as a plain framework runs it; 100 where b takes the place of a.
 Graph in_place_of_a() {
@@ -108,5 +108,5 @@ TEST(FloorVerb, TakesThatOfThePlanWhereItHasOne) {
   EXPECT_EQ(floor(graph, Plan{}).bytes, 100);
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace remat

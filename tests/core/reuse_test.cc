@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace remat {
-namespace {
+namespace reuse_test {
 
 struct Pair {
   char result;
@@ -48,5 +48,5 @@ TEST(Reuse, SharesWhatTheSmallerOfTheTwoHas) {
   EXPECT_EQ(shared_bytes(12, 8), 8);
 }
 
-}  // namespace
+}  // namespace reuse_test
 }  // namespace remat

@@ -15,7 +15,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace rewrite_test {
 
 // Ops by their names; moves as "pack m", "offload a", ... and "b5~", which reads packed bytes.
 std::string name_in_order(const Graph& graph, OpId id) {
@@ -288,5 +288,5 @@ TEST(Rewrite, IllegalOrdersAreErrors) {
   EXPECT_THROW(rewrite(graph, std::vector{static_cast<OpId>(3)}), Error);
 }
 
-}  // namespace
+}  // namespace rewrite_test
 }  // namespace remat

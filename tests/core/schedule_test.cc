@@ -11,7 +11,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace schedule_test {
 
 std::vector<std::string> names(const Graph& graph, const Schedule& schedule,
                                std::span<const InstanceId> ids) {
@@ -58,5 +58,5 @@ TEST(Schedule, ACopyBeyondTheFirstHasItsNumberInItsName) {
   EXPECT_EQ(instance_name(graph, {.storage = x, .copy = 12}), "x#12");
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace remat

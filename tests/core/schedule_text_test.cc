@@ -18,7 +18,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace schedule_text_test {
 
 using testing::kSmallStepGraph;
 using testing::kSmallStepSchedule;
@@ -230,5 +230,5 @@ TEST(ScheduleText, HugeLinesGiveShortErrors) {
   }
 }
 
-}  // namespace
+}  // namespace schedule_text_test
 }  // namespace remat

@@ -20,7 +20,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace simulate_test {
 
 Simulation simulated(std::string_view graph_text, std::string_view schedule_text) {
   const Graph graph = parse_graph(graph_text);
@@ -467,5 +467,5 @@ TEST(Simulate, TimesAddUpOnRandomGraphsWithMoves) {
   }
 }
 
-}  // namespace
+}  // namespace simulate_test
 }  // namespace remat

@@ -11,7 +11,7 @@
 #include <optional>
 
 namespace remat {
-namespace {
+namespace step_clock_test {
 
 const std::optional<ChannelModel> kChannel = ChannelModel{.write_bytes_per_s = 1'000'000'000,
                                                 .read_bytes_per_s = 2'000'000'000,
@@ -110,5 +110,5 @@ TEST(StepClock, TheEndOfTimeIsFarAwayAndFinal) {
   EXPECT_GT(clock.now_ns(), end_ns);
 }
 
-}  // namespace
+}  // namespace step_clock_test
 }  // namespace remat

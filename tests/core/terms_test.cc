@@ -9,7 +9,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat::detail {
-namespace {
+namespace terms_test {
 
 TEST(Terms, EqualTermsHaveEqualNumbersAndOthersDoNot) {
   Terms terms;
@@ -69,5 +69,5 @@ TEST(Terms, TheGivenOrderIsFollowedByVersionGeneratorAndEffect) {
   EXPECT_EQ(truth.last[1], terms.affected(terms.applied(4, std::vector<Term>{c}), 0, stat));
 }
 
-}  // namespace
+}  // namespace terms_test
 }  // namespace remat::detail

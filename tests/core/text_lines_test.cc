@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace remat::detail {
-namespace {
+namespace text_lines_test {
 
 using Words = std::vector<std::string_view>;
 
@@ -81,5 +81,5 @@ TEST(TextLines, ErrorsCarryTheVerbAndTheLine) {
   EXPECT_EQ(parse("head 1\n"), "no error");
 }
 
-}  // namespace
+}  // namespace text_lines_test
 }  // namespace remat::detail

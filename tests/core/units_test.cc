@@ -8,7 +8,7 @@
 #include "remat/core/error.h"
 
 namespace remat {
-namespace {
+namespace units_test {
 
 TEST(FormatBytes, TakesTheLargestUnitThatIsNotMore) {
   EXPECT_EQ(format_bytes(0), "0 B");
@@ -132,5 +132,5 @@ TEST(ParseBudget, ReadsWhatFormatBytesWrites) {
   }
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace remat

@@ -17,7 +17,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace verify_addresses_test {
 
 // b is there together with a, c takes b's place; each is 64 bytes.
 constexpr std::string_view kGraph = R"(remat-graph 1
@@ -210,5 +210,5 @@ TEST(VerifyAddresses, RefusesMissingAndSuperfluousAddresses) {
   EXPECT_NE(placed.fault(), "");
 }
 
-}  // namespace
+}  // namespace verify_addresses_test
 }  // namespace remat

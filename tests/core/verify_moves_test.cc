@@ -22,28 +22,17 @@
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
+#include "tests/testing/replaced.h"
 #include "tests/testing/sabotage.h"
 
 namespace remat {
-
-void PrintTo(const Violation& violation, std::ostream* out) {
-  *out << name(violation.kind) << " at step " << violation.step << " (" << violation.op
-       << "): " << violation.reason;
-}
-
-namespace {
+namespace verify_moves_test {
 
 using testing::kMovingStepGraph;
 using testing::kMovingStepPeakBytes;
 using testing::kMovingStepSchedule;
+using testing::replaced;
 using Kind = ViolationKind;
-
-std::string replaced(std::string_view whole, std::string_view from, std::string_view to) {
-  std::string text(whole);
-  const size_t at = text.find(from);
-  if (at == std::string::npos) throw std::logic_error("nothing to replace: " + std::string(from));
-  return text.replace(at, from.size(), to);
-}
 
 // The right schedule of the moving step with one or two passages replaced.
 struct Mistake {
@@ -292,5 +281,5 @@ TEST(VerifyMovesProperty, RandomGarbageNeverCrashes) {
   }
 }
 
-}  // namespace
+}  // namespace verify_moves_test
 }  // namespace remat

@@ -9,7 +9,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat::detail {
-namespace {
+namespace verify_runs_test {
 
 using Kind = ViolationKind;
 
@@ -82,5 +82,5 @@ TEST(RunRules, WhatChangesTheWorldRunsOnce) {
   EXPECT_FALSE(rules.recompute(op("draw1")));
 }
 
-}  // namespace
+}  // namespace verify_runs_test
 }  // namespace remat::detail

@@ -17,7 +17,7 @@
 #include "tests/testing/small_step.h"
 
 namespace remat {
-namespace {
+namespace verify_shape_test {
 
 using Kind = ViolationKind;
 
@@ -138,5 +138,5 @@ TEST_F(ScheduleShape, ExternalsThatAreNotTheFirstInstances) {
   expect(Kind::malformed, "0 instances");
 }
 
-}  // namespace
+}  // namespace verify_shape_test
 }  // namespace remat

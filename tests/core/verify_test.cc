@@ -19,31 +19,20 @@
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
 #include "tests/testing/random_order.h"
+#include "tests/testing/replaced.h"
 #include "tests/testing/sabotage.h"
 #include "tests/testing/small_step.h"
 
 namespace remat {
-
-void PrintTo(const Violation& violation, std::ostream* out) {
-  *out << name(violation.kind) << " at step " << violation.step << " (" << violation.op
-       << "): " << violation.reason;
-}
-
-namespace {
+namespace verify_test {
 
 using testing::kSmallStepGraph;
 using testing::kSmallStepPeakBytes;
 using testing::kSmallStepSchedule;
+using testing::replaced;
 using Kind = ViolationKind;
 
 Graph small_step() { return parse_graph(kSmallStepGraph); }
-
-std::string replaced(std::string_view whole, std::string_view from, std::string_view to) {
-  std::string text(whole);
-  const size_t at = text.find(from);
-  if (at == std::string::npos) throw std::logic_error("nothing to replace: " + std::string(from));
-  return text.replace(at, from.size(), to);
-}
 
 // The right schedule of the small step with one or two passages replaced.
 struct Mistake {
@@ -317,5 +306,5 @@ TEST(Verify, CopesWithAMillionSteps) {
   EXPECT_EQ(verify(graph, schedule, simulate_peak(graph, schedule).bytes), std::nullopt);
 }
 
-}  // namespace
+}  // namespace verify_test
 }  // namespace remat

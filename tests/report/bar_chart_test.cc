@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace remat {
-namespace {
+namespace bar_chart_test {
 
 TEST(BarChart, TheLargestFillsTheWidth) {
   // The labels take 6 columns and a gap: 20 - 6 - 3 leave 11 for bars.
@@ -44,5 +44,5 @@ TEST(PeakChart, RolesByBytesOfEither) {
   EXPECT_EQ(peak_chart(Moment{}, nullptr, {}), "at the peak  bytes  share\n");
 }
 
-}  // namespace
+}  // namespace bar_chart_test
 }  // namespace remat

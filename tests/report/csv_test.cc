@@ -16,7 +16,7 @@
 #include "remat/report/sweep_report.h"
 
 namespace remat {
-namespace {
+namespace csv_test {
 
 using Json = nlohmann::json;
 
@@ -94,5 +94,5 @@ TEST(Csv, BatchesSayWhatIsEstimatedAndWhatThePlanWasGiven) {
   EXPECT_EQ(lines[1].substr(0, 8), "4,9,true");
 }
 
-}  // namespace
+}  // namespace csv_test
 }  // namespace remat

@@ -12,7 +12,7 @@
 #include "remat/core/verify.h"
 
 namespace remat {
-namespace {
+namespace details_json_test {
 
 using Json = nlohmann::json;
 
@@ -110,5 +110,5 @@ TEST(DetailsJson, OfAGraphWithoutOps) {
   EXPECT_TRUE(arena_json(graph, schedule, place(graph, schedule)).at("offset").empty());
 }
 
-}  // namespace
+}  // namespace details_json_test
 }  // namespace remat

@@ -8,7 +8,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace dot_test {
 
 Graph named(const std::string& op, const std::string& scope) {
   GraphBuilder builder;
@@ -58,5 +58,5 @@ output y
   EXPECT_EQ(parse_op_range(Graph{}, ""), (OpRange{0, 0}));
 }
 
-}  // namespace
+}  // namespace dot_test
 }  // namespace remat

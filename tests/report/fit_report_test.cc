@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 namespace remat {
-namespace {
+namespace fit_report_test {
 
 FitReport good() {
   FitReport report{.model = "net, f32", .along = "batch", .budget_bytes = 1000};
@@ -75,5 +75,5 @@ TEST(FitReport, NothingFits) {
   EXPECT_EQ(fit_json(report)["feasible"], false);
 }
 
-}  // namespace
+}  // namespace fit_report_test
 }  // namespace remat

@@ -8,7 +8,7 @@
 #include "remat/core/verify.h"
 
 namespace remat {
-namespace {
+namespace layer_decisions_test {
 
 // a and b are idle while i runs.
 constexpr const char* kStep = R"(remat-graph 1
@@ -46,5 +46,5 @@ TEST(LayerDecisions, OfNothing) {
   EXPECT_TRUE(decisions_by_layer(Graph{}, Plan{}, {}, 2).empty());
 }
 
-}  // namespace
+}  // namespace layer_decisions_test
 }  // namespace remat

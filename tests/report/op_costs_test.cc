@@ -8,7 +8,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace op_costs_test {
 
 // a is made by conv (ns 0 to 5), changed by relu_ (5 to 7), read by fc (7 to 10) and again from ns 20 on;
 // y does not outlive forward.
@@ -59,5 +59,5 @@ TEST(OpCosts, SeveralOpsAsOne) {
   EXPECT_DOUBLE_EQ(cost_json(sum).at("saved_bytes_per_ms").get<double>(), 45e6 / 17);
 }
 
-}  // namespace
+}  // namespace op_costs_test
 }  // namespace remat

@@ -10,7 +10,7 @@
 #include "remat/core/error.h"
 
 namespace remat {
-namespace {
+namespace page_test {
 
 // Whatever can end a script element, a string, a comment or a line, and bytes that are no UTF-8.
 const std::string kNasty = "</script><script>alert(1)</script><!-- ' \" \\ & \xE2\x80\xA8 \xC3\xA9 \xFF";
@@ -80,5 +80,5 @@ TEST(SavePage, SaysWhatCannotBeWritten) {
   EXPECT_THROW(save_page(std::string(1 << 20, 'x'), "/dev/full"), Error);
 }
 
-}  // namespace
+}  // namespace page_test
 }  // namespace remat

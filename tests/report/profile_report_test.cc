@@ -8,7 +8,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace profile_report_test {
 
 // At d_fc, the peak: w, x (externals), a1 and y kept, g made, a workspace of 5.
 //     100 + 10 + 40 + 20 + 30 + 5 = 205
@@ -125,5 +125,5 @@ TEST(Profile, DetailsAgreeWithTheSums) {
   EXPECT_EQ(created, created_by_layers);
 }
 
-}  // namespace
+}  // namespace profile_report_test
 }  // namespace remat

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 namespace remat {
-namespace {
+namespace run_report_test {
 
 RunReport good() {
   RunReport report{.model = "net", .budget_bytes = 100, .eager_peak_bytes = 200, .rounds = 3};
@@ -72,5 +72,5 @@ TEST(RunReport, JsonHasTheFirstMethodOnTopAndTheOthersCompared) {
   EXPECT_EQ(json["compared"][1]["fault"], "reaches too much");
 }
 
-}  // namespace
+}  // namespace run_report_test
 }  // namespace remat

@@ -13,7 +13,7 @@
 #include "remat/core/verify.h"
 
 namespace remat {
-namespace {
+namespace save_html_test {
 
 constexpr const char* kStep = R"(remat-graph 1
 external x 10 input
@@ -83,5 +83,5 @@ TEST(SaveHtml, OfSumsOnlyIsRefused) {
   EXPECT_THROW(save_html(PlanReport{}, ::testing::TempDir() + "/none.html"), Error);
 }
 
-}  // namespace
+}  // namespace save_html_test
 }  // namespace remat

@@ -8,7 +8,7 @@
 #include "remat/core/units.h"
 
 namespace remat {
-namespace {
+namespace sweep_report_test {
 
 SweepReport swept() {
   SweepReport report{.model = "net", .limit_bytes = 100 * MiB, .limit_given = true, .frontier_batch = 4};
@@ -71,5 +71,5 @@ TEST(SweepReport, JsonHasNullForWhatIsNotKnown) {
   EXPECT_EQ(json["largest_searched"], false);
 }
 
-}  // namespace
+}  // namespace sweep_report_test
 }  // namespace remat

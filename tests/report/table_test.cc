@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace remat {
-namespace {
+namespace table_test {
 
 TEST(Table, FirstColumnLeftTheOthersRight) {
   Table table({"strategy", "peak", "time"});
@@ -52,5 +52,5 @@ TEST(Table, CountsColumnsNotBytes) {
             "n      1 s\n");
 }
 
-}  // namespace
+}  // namespace table_test
 }  // namespace remat

@@ -10,7 +10,7 @@
 #include "remat/core/rewrite.h"
 
 namespace remat {
-namespace {
+namespace trace_json_test {
 
 using Json = nlohmann::json;
 
@@ -73,5 +73,5 @@ TEST(TraceJson, NamesAreEscaped) {
   EXPECT_EQ(trace["traceEvents"][0]["args"]["name"], "\"");
 }
 
-}  // namespace
+}  // namespace trace_json_test
 }  // namespace remat

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <ostream>
 #include <random>
 #include <span>
 #include <string_view>
@@ -10,6 +11,16 @@
 #include "remat/core/graph.h"
 #include "remat/core/schedule.h"
 #include "remat/core/verify.h"
+
+namespace remat {
+
+// What a test that fails says of a violation.
+inline void PrintTo(const Violation& violation, std::ostream* out) {
+  *out << name(violation.kind) << " at step " << violation.step << " (" << violation.op
+       << "): " << violation.reason;
+}
+
+}  // namespace remat
 
 namespace remat::testing {
 

@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace dependences_test {
 
 std::vector<OpId> ops(std::initializer_list<int> numbers) {
   std::vector<OpId> list;
@@ -73,5 +73,5 @@ TEST(Dependences, AgreeWithRewriteOnNeighbours) {
   EXPECT_GT(illegal, graphs);
 }
 
-}  // namespace
+}  // namespace dependences_test
 }  // namespace remat

@@ -16,7 +16,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace interpolate_test {
 
 using Known = std::vector<SizedGraph>;
 
@@ -242,5 +242,5 @@ TEST(Interpolate, RefusesWhatItCannotKnow) {
   EXPECT_NE(fault(sums, 4).find("the sum of all bytes would exceed"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace interpolate_test
 }  // namespace remat

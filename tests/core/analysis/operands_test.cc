@@ -6,7 +6,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace operands_test {
 
 class Operands : public ::testing::Test {
  protected:
@@ -49,5 +49,5 @@ TEST_F(Operands, AreNumberedVersionByVersion) {
   EXPECT_EQ(values.most_copies(values.of({a, 2})), 1);
 }
 
-}  // namespace
+}  // namespace operands_test
 }  // namespace remat

@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace recompute_test {
 
 constexpr int64_t kAnyPeak = std::numeric_limits<int64_t>::max();
 
@@ -81,5 +81,5 @@ TEST(Recompute, IsAlwaysLegal) {
   EXPECT_GT(reruns, graphs);
 }
 
-}  // namespace
+}  // namespace recompute_test
 }  // namespace remat

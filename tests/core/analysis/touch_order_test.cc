@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace remat {
-namespace {
+namespace touch_order_test {
 
 std::vector<int> behind(TouchOrder<int>& touches, size_t thing, int toucher, bool changes) {
   std::vector<int> found;
@@ -46,5 +46,5 @@ TEST(TouchOrder, ThingsAreApart) {
   EXPECT_EQ(behind(touches, 1, 3, false), (std::vector<int>{2}));
 }
 
-}  // namespace
+}  // namespace touch_order_test
 }  // namespace remat

@@ -8,7 +8,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace uses_test {
 
 constexpr const char* kStep = R"(remat-graph 1
 external x 4 input
@@ -79,5 +79,5 @@ TEST(Uses, CandidatesAreIdleAcrossTheTurnAndCanBeMadeAgain) {
   EXPECT_EQ(graph.storage(found[2].storage).name, "c");  // `once` stands between f4 and b4
 }
 
-}  // namespace
+}  // namespace uses_test
 }  // namespace remat

@@ -20,7 +20,7 @@
 #include "tests/testing/small_case.h"
 
 namespace remat {
-namespace {
+namespace bound_test {
 
 constexpr double kAmpleSeconds = 60;  // not to be reached
 
@@ -117,5 +117,5 @@ TEST(Bound, OfADeepChainIsAttained) {
   EXPECT_EQ(lower_bound_time_ns(graph, budget, effort), found.time_ns);
 }
 
-}  // namespace
+}  // namespace bound_test
 }  // namespace remat

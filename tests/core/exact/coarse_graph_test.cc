@@ -18,7 +18,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace coarse_graph_test {
 
 // A classifier of two layers: large activations, small logits between forward and backward.
 constexpr const char* kClassifier = R"(remat-graph 1
@@ -88,5 +88,5 @@ TEST(CoarseGraph, NoPlanOfTheWholeGraphBeatsIt) {
   EXPECT_GT(tight, 5);  // it does say something
 }
 
-}  // namespace
+}  // namespace coarse_graph_test
 }  // namespace remat

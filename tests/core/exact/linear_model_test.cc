@@ -8,7 +8,7 @@
 #include "tests/testing/skip.h"
 
 namespace remat {
-namespace {
+namespace linear_model_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -51,5 +51,5 @@ TEST(LinearModel, ClaimsNothingWithoutEffort) {
   EXPECT_EQ(effort.spent(), 0);
 }
 
-}  // namespace
+}  // namespace linear_model_test
 }  // namespace remat

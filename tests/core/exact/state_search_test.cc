@@ -19,7 +19,7 @@
 #include "tests/testing/small_case.h"
 
 namespace remat {
-namespace {
+namespace state_search_test {
 
 constexpr size_t kMostReferenceStates = 8'000;  // nine cases in ten are done by then
 
@@ -103,5 +103,5 @@ TEST(StateSearch, PlansAreRight) {
   }
 }
 
-}  // namespace
+}  // namespace state_search_test
 }  // namespace remat

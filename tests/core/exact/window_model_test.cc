@@ -9,7 +9,7 @@
 #include "tests/testing/skip.h"
 
 namespace remat {
-namespace {
+namespace window_model_test {
 
 // While f3 runs, a, b and c: 4 + 24. With 20, f1 must run again after it: 3 ns.
 constexpr const char* kStep = R"(remat-graph 1
@@ -69,5 +69,5 @@ output c
   EXPECT_TRUE(WindowModel(in_place, given, cut, 11).solve(effort).infeasible);
 }
 
-}  // namespace
+}  // namespace window_model_test
 }  // namespace remat

@@ -7,7 +7,7 @@
 #include "tests/testing/moving_step.h"
 
 namespace remat {
-namespace {
+namespace context_test {
 
 // Against the published sequence of splitmix64 for this seed.
 TEST(Random, IsSplitmix64) {
@@ -136,5 +136,5 @@ channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0
   EXPECT_EQ(found.order, order);
 }
 
-}  // namespace
+}  // namespace context_test
 }  // namespace remat

@@ -16,7 +16,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace cost_test {
 
 bool rewritable(const Graph& graph, const std::vector<OpId>& order) {
   try {
@@ -133,5 +133,5 @@ TEST(OrderCost, AgreesWithRewriteOnLegalityOfMoves) {
   agrees_on_legality(true, testing::property_graphs(4'000));
 }
 
-}  // namespace
+}  // namespace cost_test
 }  // namespace remat

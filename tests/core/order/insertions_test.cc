@@ -12,7 +12,7 @@
 #include "remat/core/graph_text.h"
 
 namespace remat {
-namespace {
+namespace insertions_test {
 
 // a (8 bytes, 3 ns) and b (8 bytes, 50 ns) are idle while f3 runs: 4 + 8 + 8 + 8.
 constexpr const char* kGraph = R"(remat-graph 1
@@ -210,5 +210,5 @@ TEST_F(InsertedMoves, WhatHasLeftIsOnlyBroughtBack) {
   for (const Insertion& insertion : all) EXPECT_FALSE(insertion.leaving);
 }
 
-}  // namespace
+}  // namespace insertions_test
 }  // namespace remat

@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace low_order_test {
 
 constexpr int64_t kAnyPeak = std::numeric_limits<int64_t>::max();
 
@@ -52,5 +52,5 @@ TEST(LowPeakOrder, IsLegalAndMostlyNoHigher) {
   EXPECT_GT(lower, higher);
 }
 
-}  // namespace
+}  // namespace low_order_test
 }  // namespace remat

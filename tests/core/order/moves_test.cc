@@ -16,7 +16,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace moves_test {
 
 constexpr double kAnything = std::numeric_limits<double>::infinity();
 
@@ -93,5 +93,5 @@ TEST(OrderMoves, RefusesWhatIsWorseOrTooHigh) {
   }
 }
 
-}  // namespace
+}  // namespace moves_test
 }  // namespace remat

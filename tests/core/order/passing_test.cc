@@ -18,7 +18,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace passing_test {
 
 std::vector<OpId> in_order(const Graph& graph) {
   std::vector<OpId> order;
@@ -136,5 +136,5 @@ TEST(Passing, EqualsTheLimitsOfOrderMoves) {
   EXPECT_GT(bound, graphs);
 }
 
-}  // namespace
+}  // namespace passing_test
 }  // namespace remat

@@ -7,7 +7,7 @@
 #include <random>
 
 namespace remat {
-namespace {
+namespace profile_test {
 
 // Two stretches above the budget of 10: positions 1-2 and 4.
 TEST(ExcessProfile, SaysWhereAndHowMuch) {
@@ -48,5 +48,5 @@ TEST(ExcessProfile, FindsTheMostOfAnyStretch) {
   }
 }
 
-}  // namespace
+}  // namespace profile_test
 }  // namespace remat

@@ -14,7 +14,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace reorder_test {
 
 // Three branches that end in next to nothing. All large values at once: 300; one after the other: 102.
 constexpr const char* kBranches = R"(remat-graph 1
@@ -94,5 +94,5 @@ TEST(Reorder, IsRightOnRandomGraphs) {
   EXPECT_GT(lower, graphs / 10);
 }
 
-}  // namespace
+}  // namespace reorder_test
 }  // namespace remat

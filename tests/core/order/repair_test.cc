@@ -14,7 +14,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace repair_test {
 
 std::vector<OpId> in_order(const Graph& graph) {
   std::vector<OpId> order;
@@ -137,5 +137,5 @@ TEST(Repair, EndsWithItsEffort) {
   EXPECT_EQ(found.order, in_order(graph));
 }
 
-}  // namespace
+}  // namespace repair_test
 }  // namespace remat

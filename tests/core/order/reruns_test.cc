@@ -16,7 +16,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace reruns_test {
 
 constexpr int64_t kAnyPeak = std::numeric_limits<int64_t>::max();
 
@@ -222,5 +222,5 @@ TEST(Reruns, MovesArePrunedToWhatIsNeededToFit) {
   }
 }
 
-}  // namespace
+}  // namespace reruns_test
 }  // namespace remat

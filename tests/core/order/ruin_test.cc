@@ -16,7 +16,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace ruin_test {
 
 // a and b are idle while big runs; one of them must be made again: 50 ns for a, 3 for b.
 constexpr const char* kTwo = R"(remat-graph 1
@@ -116,5 +116,5 @@ TEST(Ruin, EndsWhereNothingIsBroughtBack) {
   EXPECT_LE(found.cost.time_ns, 73 + 1);
 }
 
-}  // namespace
+}  // namespace ruin_test
 }  // namespace remat

@@ -9,7 +9,7 @@
 #include "remat/core/moves.h"
 
 namespace remat {
-namespace {
+namespace timeline_test {
 
 // f g f h: a is made at 0 and 2, and used at 1 and 3.
 TEST(OrderTimeline, KnowsWhereAValueIsMadeAndUsed) {
@@ -82,5 +82,5 @@ packed a rule=r bytes=1 pack_ns=1 unpack_ns=1 readers=g
   EXPECT_TRUE(timeline.alive(packed, 2));
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace remat

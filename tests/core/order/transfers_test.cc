@@ -22,7 +22,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace transfers_test {
 
 constexpr std::string_view kChannel =
     "channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0\n";
@@ -233,5 +233,5 @@ TEST(TransfersInTimeProperty, LegalOrdersStayLegalAndOfTheSameRuns) {
   EXPECT_GT(less, 10 * more);
 }
 
-}  // namespace
+}  // namespace transfers_test
 }  // namespace remat

@@ -16,7 +16,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace evictions_test {
 
 using detail::ItemOrder;
 using testing::search_nodes;
@@ -89,5 +89,5 @@ TEST(PackByEvictions, CostsThatRiseFindAPlansArena) {
   EXPECT_EQ(placement.arena_bytes, placement.max_live_bytes);
 }
 
-}  // namespace
+}  // namespace evictions_test
 }  // namespace remat

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace remat {
-namespace {
+namespace filling_test {
 
 using detail::Filling;
 using Outlook = Filling::Outlook;
@@ -87,5 +87,5 @@ TEST(Filling, CountsItsWork) {
   EXPECT_EQ(filling.take_looks(1), 0);
 }
 
-}  // namespace
+}  // namespace filling_test
 }  // namespace remat

@@ -11,7 +11,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace glue_test {
 
 using detail::Glue;
 using detail::GluedProblem;
@@ -61,5 +61,5 @@ TEST(PackingGlue, PackingsOfTheGluedProblemArePackings) {
   }
 }
 
-}  // namespace
+}  // namespace glue_test
 }  // namespace remat

@@ -9,7 +9,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace greedy_test {
 
 using detail::Greedy;
 
@@ -73,5 +73,5 @@ TEST(Greedy, HoldsOnRandomProblems) {
   }
 }
 
-}  // namespace
+}  // namespace greedy_test
 }  // namespace remat

@@ -11,7 +11,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace occupancy_test {
 
 using detail::Occupancy;
 
@@ -73,5 +73,5 @@ TEST(Occupancy, AgreesWithLookingAtEveryOffset) {
   }
 }
 
-}  // namespace
+}  // namespace occupancy_test
 }  // namespace remat

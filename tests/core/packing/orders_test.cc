@@ -10,7 +10,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace orders_test {
 
 using detail::GreedyOrder;
 using detail::GreedyOrders;
@@ -57,5 +57,5 @@ TEST(GreedyOrders, FewerForManyItems) {
   EXPECT_LT(detail::first_fit_orders(1'000'000).size(), detail::first_fit_orders(100).size());
 }
 
-}  // namespace
+}  // namespace orders_test
 }  // namespace remat

@@ -15,7 +15,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace packing_test {
 
 using testing::draw;
 using testing::packing_fault;
@@ -184,5 +184,5 @@ TEST(Packing, SameProblemSamePacking) {
   }
 }
 
-}  // namespace
+}  // namespace packing_test
 }  // namespace remat

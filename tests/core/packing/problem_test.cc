@@ -9,7 +9,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace problem_test {
 
 // The picture in problem.h: a is 2, 3, then 1 high, b follows on top of its last part.
 PackingProblem picture() {
@@ -81,5 +81,5 @@ TEST(PackingProblem, WithoutIdleTicksItemsOverlapAsBefore) {
   EXPECT_GT(left_out, 0);
 }
 
-}  // namespace
+}  // namespace problem_test
 }  // namespace remat

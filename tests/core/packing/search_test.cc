@@ -9,7 +9,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace search_test {
 
 using detail::FitResult;
 using testing::search_nodes;
@@ -85,5 +85,5 @@ TEST(FitWithRestarts, StopsAtAProof) {
   EXPECT_LT(effort.spent(), search_nodes(100'000).left());
 }
 
-}  // namespace
+}  // namespace search_test
 }  // namespace remat

@@ -11,7 +11,7 @@
 #include "tests/testing/random_packing.h"
 
 namespace remat {
-namespace {
+namespace stages_test {
 
 using testing::packing_fault;
 
@@ -53,5 +53,5 @@ TEST(PackingStages, ImproveOnGreedy) {
   }
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace remat

@@ -15,7 +15,7 @@
 #include "tests/testing/revolve.h"
 
 namespace remat {
-namespace {
+namespace chain_dp_test {
 
 using testing::Layer;
 
@@ -244,5 +244,5 @@ TEST(ChainDp, DecisionsSayHowOftenABlockIsRerun) {
   EXPECT_NE(made.decisions.front().reason.find("is re-run"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace chain_dp_test
 }  // namespace remat

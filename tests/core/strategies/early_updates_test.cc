@@ -17,7 +17,7 @@
 #include "tests/testing/random_order.h"
 
 namespace remat {
-namespace {
+namespace early_updates_test {
 
 // Two layers, y = w2 (w1 x); their gradients of 100 bytes are applied at the end.
 constexpr const char* kTwoLayers = R"(remat-graph 1
@@ -143,5 +143,5 @@ TEST(EarlyUpdates, AreLegalAndTakeAsLong) {
   EXPECT_GT(moved, static_cast<int64_t>(testing::property_graphs(500)) / 10);
 }
 
-}  // namespace
+}  // namespace early_updates_test
 }  // namespace remat

@@ -15,7 +15,7 @@
 #include "tests/testing/plan_fault.h"
 
 namespace remat {
-namespace {
+namespace every_k_test {
 
 Graph equal_layers(int64_t n) {
   return testing::chain_graph(std::vector<testing::Layer>(static_cast<size_t>(n)));
@@ -80,5 +80,5 @@ TEST(EveryK, FewerThanNoLayersAreAnError) {
   EXPECT_THROW(plan_every_k(equal_layers(3), {.every_k = -1}), Error);
 }
 
-}  // namespace
+}  // namespace every_k_test
 }  // namespace remat

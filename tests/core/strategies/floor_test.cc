@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace floor_test {
 
 // recompute_all's closed form: x, a gradient, two neighbours.
 TEST(PlanForFloor, OfEqualLayersIsFour) {
@@ -75,5 +75,5 @@ TEST(PlanForFloor, EndsWithTheEffort) {
   EXPECT_LT(none.spent(), ample.spent() / 20);
 }
 
-}  // namespace
+}  // namespace floor_test
 }  // namespace remat

@@ -9,7 +9,7 @@
 #include "tests/testing/plan_fault.h"
 
 namespace remat {
-namespace {
+namespace keep_all_test {
 
 // At `loss` and at b_n: x, the n-1 or n activations, and two or one gradients: n + 2 of 1000 bytes.
 TEST(KeepAll, RunsEveryOpOnceAsGiven) {
@@ -38,5 +38,5 @@ TEST(KeepAll, StandsInForAnotherStrategyUnderItsName) {
   EXPECT_FALSE(made.feasible);
 }
 
-}  // namespace
+}  // namespace keep_all_test
 }  // namespace remat

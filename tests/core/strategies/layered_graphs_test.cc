@@ -18,7 +18,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace layered_graphs_test {
 
 // Layers of `width` nodes; each reads some of the layer before, now and then of an earlier one. Nodes
 // come in a random order of those that are legal.
@@ -94,5 +94,5 @@ TEST(LayeredGraphs, BudgetsCloseToTheFloorAreMet) {
   expect_overhead_at_most(20, layered_graph(10, 10, 2), 0.55, 100'000);
 }
 
-}  // namespace
+}  // namespace layered_graphs_test
 }  // namespace remat

@@ -18,7 +18,7 @@
 #include "tests/testing/reference_mutwo.h"
 
 namespace remat {
-namespace {
+namespace mutwo_test {
 
 Plan mutwo(const Graph& graph, int64_t budget) {
   Plan made = plan(graph, {.budget_bytes = budget, .strategy = "mutwo"});
@@ -162,5 +162,5 @@ TEST(Mutwo, EqualsAnImplementationOfItsOwn) {
   EXPECT_GT(infeasible, cases / 20);
 }
 
-}  // namespace
+}  // namespace mutwo_test
 }  // namespace remat

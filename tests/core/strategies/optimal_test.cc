@@ -20,7 +20,7 @@
 #include "tests/testing/small_case.h"
 
 namespace remat {
-namespace {
+namespace optimal_test {
 
 constexpr size_t kMostReferenceStates = 8'000;  // nine cases in ten are done by then
 
@@ -139,5 +139,5 @@ output h
   EXPECT_FALSE(lower_bound_time_ns(graph, 19, effort));
 }
 
-}  // namespace
+}  // namespace optimal_test
 }  // namespace remat

@@ -9,7 +9,7 @@
 #include "tests/testing/plan_fault.h"
 
 namespace remat {
-namespace {
+namespace recompute_all_test {
 
 Graph equal_layers(int64_t n) {
   return testing::chain_graph(std::vector<testing::Layer>(static_cast<size_t>(n)));
@@ -45,5 +45,5 @@ TEST(RecomputeAll, BuildsNoOrderOfTooManyRuns) {
   EXPECT_NE(made.note.find("more than 1000 runs"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace recompute_all_test
 }  // namespace remat

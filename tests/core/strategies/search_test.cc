@@ -12,7 +12,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace search_test {
 
 // The search tries other orders first; here there is none, and it must notice.
 TEST(Search, EndsOnAChainInWhichNoOpCanMove) {
@@ -28,7 +28,7 @@ TEST(Search, IsRightWithoutAnyOfItsStages) {
       &SearchStages::constructions, &SearchStages::reorder, &SearchStages::lower_targets,
       &SearchStages::ruin,          &SearchStages::flatten, &SearchStages::second_start,
       &SearchStages::bound,         &SearchStages::windows};
-  for (uint64_t seed = 0; seed < testing::property_graphs(10); ++seed) {
+  for (uint64_t seed = 0; seed < testing::property_graphs(6, 1); ++seed) {
     std::mt19937_64 generator(seed);
     testing::RandomGraphOptions shape;
     shape.forward_ops = 40;
@@ -47,7 +47,7 @@ TEST(Search, IsRightWithoutAnyOfItsStages) {
 // Going on from a plan for a larger budget is a plan for this one, or says that it is none.
 TEST(Search, GoesOnFromAPlanForMore) {
   int64_t reached = 0;
-  const uint64_t graphs = testing::property_graphs(20);
+  const uint64_t graphs = testing::property_graphs(20, 4);
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
@@ -64,5 +64,5 @@ TEST(Search, GoesOnFromAPlanForMore) {
   EXPECT_GT(reached, static_cast<int64_t>(graphs) / 2);
 }
 
-}  // namespace
+}  // namespace search_test
 }  // namespace remat

@@ -12,7 +12,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace selective_test {
 
 std::map<std::string, bool> recomputed(const Graph& graph) {
   std::map<std::string, bool> decided;
@@ -99,5 +99,5 @@ TEST(Selective, IsRightOnRandomGraphs) {
   }
 }
 
-}  // namespace
+}  // namespace selective_test
 }  // namespace remat

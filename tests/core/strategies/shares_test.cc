@@ -14,7 +14,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace shares_test {
 
 // Too many ops to look at every plan; a budget for which something must be run again.
 struct Case {
@@ -84,5 +84,5 @@ TEST(Strategy, SaysWhetherItSearches) {
   EXPECT_EQ(searching, (std::set<std::string_view>{"auto", "optimal", "search"}));
 }
 
-}  // namespace
+}  // namespace shares_test
 }  // namespace remat

@@ -21,7 +21,7 @@
 #include "tests/testing/random_graph.h"
 
 namespace remat {
-namespace {
+namespace small_graphs_test {
 
 // Connected forward graphs with a backward op for most values; no features beside.
 Graph plain_graph(uint64_t seed, int most_ops) {
@@ -236,5 +236,5 @@ TEST(SmallGraphs, LocalSearchMostlyFindsTheBestPlan) {
   EXPECT_LE(score.far + score.missed, few_of(score));
 }
 
-}  // namespace
+}  // namespace small_graphs_test
 }  // namespace remat

@@ -15,7 +15,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace strategies_test {
 
 testing::RandomGraphOptions shape_of(std::mt19937_64& generator) {
   testing::RandomGraphOptions options;
@@ -177,5 +177,5 @@ TEST(Plan, EmptyGraphFitsIntoNothing) {
   EXPECT_EQ(floor(Graph{}).bytes, 0);
 }
 
-}  // namespace
+}  // namespace strategies_test
 }  // namespace remat

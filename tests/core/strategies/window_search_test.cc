@@ -15,7 +15,7 @@
 #include "tests/testing/small_case.h"
 
 namespace remat {
-namespace {
+namespace window_search_test {
 
 constexpr double kAmpleSeconds = 60;  // not to be reached
 
@@ -53,5 +53,5 @@ TEST(WindowSearch, IsBracketedByStateSearch) {
   EXPECT_GT(proven, cases / 2) << proven << " of " << cases;
 }
 
-}  // namespace
+}  // namespace window_search_test
 }  // namespace remat

@@ -26,7 +26,7 @@
 #include "tests/testing/random_moves.h"
 
 namespace remat {
-namespace {
+namespace with_moves_test {
 
 Graph random_graph(uint64_t seed) {
   std::mt19937_64 generator(seed);
@@ -399,5 +399,5 @@ TEST_F(ResNetWithChannel, ASlowOneChangesNothing) {
   EXPECT_GE(made.time_ns, bare.time_ns - bare.time_ns / 50);
 }
 
-}  // namespace
+}  // namespace with_moves_test
 }  // namespace remat

@@ -14,7 +14,7 @@
 #include "tests/testing/chain_graphs.h"
 
 namespace remat::detail {
-namespace {
+namespace blocks_test {
 
 Chain chain_of(const Graph& graph) {
   const OrderCost cost(graph);
@@ -91,5 +91,5 @@ TEST(ChainBlocks, AddUpToTheWholeStep) {
   EXPECT_EQ(peak_of_saving_all(residual), simulated_peak(residual));
 }
 
-}  // namespace
+}  // namespace blocks_test
 }  // namespace remat::detail

@@ -10,7 +10,7 @@
 #include "tests/testing/chain_graphs.h"
 
 namespace remat::detail {
-namespace {
+namespace cuts_test {
 
 std::vector<int32_t> forward_positions(const std::vector<ChainCut>& cuts) {
   std::vector<int32_t> positions;
@@ -82,5 +82,5 @@ output h
   EXPECT_FALSE(forward_facts(graph, cost, true).again[0]);
 }
 
-}  // namespace
+}  // namespace cuts_test
 }  // namespace remat::detail

@@ -10,7 +10,7 @@
 #include "tests/testing/chain_graphs.h"
 
 namespace remat::detail {
-namespace {
+namespace savings_test {
 
 Chain chain_of(const Graph& graph) {
   const OrderCost cost(graph);
@@ -68,5 +68,5 @@ TEST(PartialSavings, AreUnbeatenAndComplete) {
   EXPECT_GT(seen, 100);
 }
 
-}  // namespace
+}  // namespace savings_test
 }  // namespace remat::detail

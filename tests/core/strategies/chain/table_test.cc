@@ -11,7 +11,7 @@
 #include "tests/testing/revolve.h"
 
 namespace remat::detail {
-namespace {
+namespace table_test {
 
 Chain chain_of(const Graph& graph) {
   const OrderCost cost(graph);
@@ -84,5 +84,5 @@ TEST(ChainTable, StepsTakeTheTimeOfTheTable) {
   EXPECT_GT(recomputing, 50);
 }
 
-}  // namespace
+}  // namespace table_test
 }  // namespace remat::detail
