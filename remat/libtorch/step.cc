@@ -413,7 +413,7 @@ StepReport Step::Implementation::report() const {
   report.keep_all_peak_bytes = baseline.peak_bytes;
   report.keep_all_time_ns = baseline.time_ns;
   report.eager_peak_bytes = variant.trace.eager_peak_bytes;
-  report.floor_bytes = std::min(floor(variant.graph, variant.plan()).bytes, variant.plan().peak_bytes);
+  report.floor_bytes = std::min(last_->floor_bytes(), variant.plan().peak_bytes);
   report.predicted_peak_bytes = simulation.peak_bytes;
   report.counts = variant.counts;
   report.measured_peak_bytes = variant.counts.peak_bytes;

@@ -137,12 +137,17 @@ void Step::Implementation::adapt_to_memory() {
       arena_->use_only(0);
     }
     const int64_t less = std::max(last_->graph.external_bytes(), now - now / kStepDown);
-    try {
-      change_to(less, "memory is short");
-    } catch (const Infeasible& infeasible) {
-      if (infeasible.floor_bytes < now) {
-        change_to(infeasible.floor_bytes, "memory is short");
+    // As far as plans go; where none needs less, everything stays as it is.
+    const auto try_for = [&](int64_t bytes) {
+      try {
+        change_to(bytes, "memory is short");
+        return now;
+      } catch (const Infeasible& infeasible) {
+        return infeasible.floor_bytes;
       }
+    };
+    if (const int64_t least = try_for(less); least < now) {
+      try_for(least);
     }
   } else if (now < whole && found.left_bytes > whole - now + whole / kStepDown &&
              found.stalled_percent == 0) {

@@ -519,6 +519,16 @@ bool Variant::use_earlier(int64_t budget_bytes) {
   return true;
 }
 
+int64_t Variant::floor_bytes() {
+  if (plan().floor) {
+    return plan().floor->bytes;
+  }
+  if (!least_bytes) {
+    least_bytes = floor(graph).bytes;
+  }
+  return *least_bytes;
+}
+
 void Variant::do_without(const MoveFailed& failed) {
   runner.reset();  // it refers to how values are packed
   Recording& recording = made.recording;
@@ -536,6 +546,7 @@ void Variant::do_without(const MoveFailed& failed) {
   }
   others.clear();
   planned = {};
+  least_bytes.reset();
   if (improvement != nullptr) {
     improvement->better.reset();  // it plans with the moves that were there
   }

@@ -38,6 +38,7 @@ struct Variant {
     std::unique_ptr<BackgroundPlan> better = {};
   };
   std::unique_ptr<Improvement> improvement;
+  std::optional<int64_t> least_bytes;  // see floor_bytes()
 
   const Recording& recording() const { return made.recording; }
   const Plan& plan() const { return planned.plan; }
@@ -48,6 +49,9 @@ struct Variant {
   void use(StepPlan other);
   // A plan for a budget that was made before is used from now on. False if there is none.
   bool use_earlier(int64_t budget_bytes);
+
+  // The least that a plan is known to need. Looked for once, since that takes as long as a plan.
+  int64_t floor_bytes();
 
   // Does without a packed form, or without the channel, that has failed. All plans are forgotten.
   void do_without(const MoveFailed& failed);

@@ -31,7 +31,7 @@ TEST(BackgroundPlan, TakesOverBetweenTwoStepsWithTheSameBits) {
   device.clock = [&] { return ticks += 1'000'000; };
   Perceptron training;
   Step step([&](const Batch& batch) { return training(batch); },
-            {.budget_bytes = budget, .plan_seconds = 1, .background_plan_seconds = 0});
+            {.budget_bytes = budget, .plan_seconds = kPlanSeconds, .background_plan_seconds = 0});
   std::vector<Tensor> found;
   int64_t taken_over_at = -1;
   for (int64_t i = 0; i < kMostSteps && (taken_over_at < 0 || i < taken_over_at + 3); ++i) {
@@ -60,7 +60,7 @@ TEST(BackgroundPlan, TakesOverBetweenTwoStepsWithTheSameBits) {
 // A search that would go on for a minute ends with its owner, and its thread is gone.
 TEST(BackgroundPlan, EndsWithItsOwner) {
   Perceptron training;
-  Step step([&](const Batch& batch) { return training(batch); }, {.plan_seconds = 0.1, .measure_seconds = 0});
+  Step step([&](const Batch& batch) { return training(batch); }, {.plan_seconds = kPlanSeconds, .measure_seconds = 0});
   step(batch_of(0));
   step(batch_of(1));
   const int64_t before = threads_of_process();

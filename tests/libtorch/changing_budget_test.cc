@@ -19,7 +19,7 @@ TEST(Budget, ChangesBetweenStepsWithoutRecordingAgain) {
   const int64_t whole = plain_peak() + MiB;
   int64_t recorded = 0;
   int64_t floor_bytes = 0;
-  StepOptions options{.budget_bytes = whole, .plan_seconds = 0.5, .measure_seconds = 0};
+  StepOptions options{.budget_bytes = whole, .plan_seconds = kPlanSeconds, .measure_seconds = 0};
   options.progress = [&](const StepProgress& progress) {
     recorded += progress.stage == StepProgress::Stage::record ? 1 : 0;
   };
@@ -47,7 +47,7 @@ TEST(Budget, ChangesBetweenStepsWithoutRecordingAgain) {
 TEST(Budget, ThatNoPlanFitsLeavesTheOneFromBefore) {
   Perceptron training;
   Step step([&](const Batch& batch) { return training(batch); },
-            {.budget_bytes = plain_peak(), .plan_seconds = 0.5, .measure_seconds = 0});
+            {.budget_bytes = plain_peak(), .plan_seconds = kPlanSeconds, .measure_seconds = 0});
   step(batch_of(0));
   step(batch_of(1));
   const int64_t before = step.report().budget_bytes;
@@ -62,7 +62,7 @@ TEST(Budget, ThatNoPlanFitsLeavesTheOneFromBefore) {
 TEST(Budget, ThatComesBackFindsItsPlan) {
   Perceptron training;
   Step step([&](const Batch& batch) { return training(batch); },
-            {.budget_bytes = plain_peak(), .plan_seconds = 0.5, .measure_seconds = 0});
+            {.budget_bytes = plain_peak(), .plan_seconds = kPlanSeconds, .measure_seconds = 0});
   step(batch_of(0));
   step(batch_of(1));
   const int64_t whole = plain_peak();
@@ -91,7 +91,7 @@ TEST(MemoryPressure, MakesTheNextStepsUseLessUntilItIsGone) {
   FakeDevice device;
   std::vector<int64_t> budgets;
   const Course found = train(
-      8, {.budget_bytes = whole, .plan_seconds = 0.2, .measure_seconds = 0, .watch_memory = true},
+      8, {.budget_bytes = whole, .plan_seconds = kPlanSeconds, .measure_seconds = 0, .watch_memory = true},
       [&](Step& step, int64_t i) {
         if (i >= 3) {
           budgets.push_back(step.report().budget_bytes);
@@ -120,7 +120,7 @@ TEST(MemoryPressure, ThatNoPlanCanFollowEndsAtTheFloor) {
   std::vector<std::string> notices;
   Step step([&](const Batch& batch) { return training(batch); },
             {.budget_bytes = plain_peak(),
-             .plan_seconds = 0.2,
+             .plan_seconds = kPlanSeconds,
              .measure_seconds = 0,
              .watch_memory = true,
              .notice = [&](const std::string& text) { notices.push_back(text); }});
@@ -144,7 +144,7 @@ TEST(MemoryPressure, ThatNoPlanCanFollowEndsAtTheFloor) {
 TEST(MemoryPressure, IsLookedAtOnlyIfAskedFor) {
   FakeDevice device;
   device.pressure = {.left_bytes = 0, .stalled_percent = 100};
-  const Course found = train(4, {.budget_bytes = plain_peak(), .plan_seconds = 0.2, .measure_seconds = 0});
+  const Course found = train(4, {.budget_bytes = plain_peak(), .plan_seconds = kPlanSeconds, .measure_seconds = 0});
   EXPECT_EQ(found.report.budget_bytes, plain_peak());
   EXPECT_TRUE(found.notices.empty());
 }

@@ -20,7 +20,7 @@ TEST(FirstCall, ThatDoesNotFitIsRecordedWithItsValuesInAFile) {
   const int64_t budget = tight_budget();
   int64_t most_spilled = 0;
   std::set<StepProgress::Stage> stages;
-  StepOptions options{.budget_bytes = budget, .plan_seconds = 0.5, .measure_seconds = 0};
+  StepOptions options{.budget_bytes = budget, .plan_seconds = kPlanSeconds, .measure_seconds = 0};
   options.progress = [&](const StepProgress& progress) {
     most_spilled = std::max(most_spilled, progress.spilled_bytes);
     stages.insert(progress.stage);
@@ -40,7 +40,7 @@ TEST(FirstCall, AFunctionThatThrowsWhileValuesAreInAFileLosesNothing) {
   const int64_t budget = tight_budget();
   Perceptron training;
   Step step([&](const Batch& batch) { return training(batch); },
-            {.budget_bytes = budget, .plan_seconds = 0.5, .measure_seconds = 0});
+            {.budget_bytes = budget, .plan_seconds = kPlanSeconds, .measure_seconds = 0});
   Perceptron same;
   training.throws_at = 1;
   EXPECT_THROW(step(batch_of(0)), std::runtime_error);
@@ -67,7 +67,7 @@ TEST(FirstCall, OfAnotherBatchSizeRunsUnderTheKnownPlan) {
   const std::vector<Tensor> state = left_by(plain);
   Perceptron training;
   Step step([&](const Batch& batch) { return training(batch); },
-            {.budget_bytes = tight_budget(), .plan_seconds = 0.2, .measure_seconds = 0});
+            {.budget_bytes = tight_budget(), .plan_seconds = kPlanSeconds, .measure_seconds = 0});
   std::vector<Tensor> found;
   for (int64_t i = 0; i < 6; ++i) {
     found.push_back(step(batch_of(i, rows_of(i)))[0].clone());

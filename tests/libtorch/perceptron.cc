@@ -86,7 +86,7 @@ int64_t plain_peak() {
   static const int64_t bytes = [] {
     Perceptron training;
     Step step([&](const Batch& batch) { return training(batch); },
-              {.strategy = "keep_all", .plan_seconds = 0.1, .measure_seconds = 0});
+              {.strategy = "keep_all", .plan_seconds = kPlanSeconds, .measure_seconds = 0});
     step(batch_of(0));
     step(batch_of(1));
     return step.report().keep_all_peak_bytes;

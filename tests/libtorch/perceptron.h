@@ -46,6 +46,9 @@ int64_t plain_peak();
 // Well above the floor, and well below what a plain step needs.
 int64_t tight_budget();
 
+// Enough for a plan of this training, even under sanitizers.
+inline constexpr double kPlanSeconds = 0.05;
+
 struct Course {
   std::vector<at::Tensor> losses;
   std::vector<at::Tensor> state;

@@ -22,7 +22,7 @@ struct SpilledTraining {
   explicit SpilledTraining(const std::string& folder)
       : step([this](const Batch& batch) { return training(batch); },
              {.budget_bytes = tight_budget(),
-              .plan_seconds = 0.2,
+              .plan_seconds = kPlanSeconds,
               .measure_seconds = 0,
               .spill_folder = folder,
               .notice = [this](const std::string& text) { notices.push_back(text); }}) {
@@ -130,7 +130,7 @@ TEST(SpillFaults, AFullDiskIsNoErrorThatAFunctionCanSwallow) {
           return {batch[0].sum()};
         }
       },
-      {.budget_bytes = tight_budget(), .plan_seconds = 0.2, .measure_seconds = 0, .spill_folder = disk.folder()});
+      {.budget_bytes = tight_budget(), .plan_seconds = kPlanSeconds, .measure_seconds = 0, .spill_folder = disk.folder()});
   const std::vector<at::Tensor> before = left_by(training);
   EXPECT_THROW(step(batch_of(1)), Error);
   EXPECT_TRUE(same_bits(left_by(training), before));
