@@ -41,3 +41,14 @@ function(remat_light target)
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
+
+# The same for what includes LibTorch's headers, of which every unit instantiates a lot. Pointers that are null or lead
+# nowhere are AddressSanitizer's to find: to check each use of one takes a third of the time to compile.
+function(remat_light_under_sanitizers target)
+  if(REMAT_SANITIZE OR REMAT_SANITIZE_THREAD)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  if(REMAT_SANITIZE)
+    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size)
+  endif()
+endfunction()
