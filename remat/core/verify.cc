@@ -10,6 +10,7 @@
 
 #include "remat/core/error.h"
 #include "remat/core/terms.h"
+#include "remat/core/verify_copies.h"
 #include "remat/core/verify_runs.h"
 #include "remat/core/verify_shape.h"
 
@@ -17,6 +18,7 @@ namespace remat {
 namespace {
 
 using detail::concat;
+using detail::Copies;
 using detail::Term;
 using detail::Terms;
 using detail::Truth;
@@ -38,9 +40,7 @@ class Checker {
         generator_(terms_.generator()),
         runs_(graph),
         state_at_run_(graph.ops.size()),
-        copies_(schedule.instances.size()),
-        resident_copies_(graph.storage_count(), 0),
-        last_creation_(graph.storage_count(), 0) {}
+        copies_(graph, schedule) {}
 
   std::optional<Violation> check() {
     if (begin() && all_steps() && end()) return std::nullopt;
@@ -48,13 +48,6 @@ class Checker {
   }
 
  private:
-  enum class State : uint8_t { not_created, resident, freed, taken };
-  struct Copy {
-    State state = State::not_created;
-    Term content = -1;
-    Term within = -1;       // of a packed or offloaded form: the value that it is a form of
-    bool written = false;   // to the channel: it may only be read until it is freed
-  };
   struct Operands {
     std::span<const InstanceId> reads, updates, creates;
   };
@@ -70,15 +63,9 @@ class Checker {
 
   bool begin() {
     for (size_t i = 0; i < graph_.external_count; ++i) {
-      copies_[i] = {.state = State::resident, .content = terms_.external(i)};
-      resident_bytes_ += graph_.storages[i].bytes;
+      copies_.begin(static_cast<InstanceId>(i), terms_.external(i));
     }
-    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
-      const ScheduleStep& step = schedule_.steps[s];
-      if (step.kind == StepKind::free) continue;
-      for (const StorageId id : graph_.op(step.op).creates) last_creation_[index(id)] = s;
-    }
-    return within_budget("", resident_bytes_, 0);
+    return within_budget("", 0);
   }
 
   bool all_steps() {
@@ -126,7 +113,7 @@ class Checker {
       return input_right(op, op.reads[0], source, truth_.last[index(op.reads[0].storage)]);
     }
     if (!is_copy_of(op, op.reads[0].storage, source) || !is_resident(op, source)) return false;
-    if (step.kind != StepKind::offload || !copies_[index(source)].written) return true;
+    if (step.kind != StepKind::offload || !copies_[source].written) return true;
     return fail(ViolationKind::write_disturbed, op.name,
                 concat(shown(source), " is offloaded twice; expected a free of it after the first"));
   }
@@ -139,7 +126,7 @@ class Checker {
     for (size_t i = 0; i < op.updates.size(); ++i) {
       const Term before = expected[op.reads.size() + i];
       if (!input_right(op, op.updates[i], operands.updates[i], before)) return false;
-      if (!copies_[index(operands.updates[i])].written) continue;
+      if (!copies_[operands.updates[i]].written) continue;
       return fail(ViolationKind::write_disturbed, op.name,
                   concat("it updates ", shown(operands.updates[i]),
                          ", which is being offloaded; expected a free of it first"));
@@ -148,22 +135,16 @@ class Checker {
   }
 
   bool is_resident(const Op& op, InstanceId id) {
-    const State state = copies_[index(id)].state;
-    if (state == State::resident) return true;
+    const Copies::State state = copies_[id].state;
+    if (state == Copies::State::resident) return true;
     return fail(ViolationKind::read_missing, op.name,
-                concat("it needs ", shown(id), ", which ", history(state),
+                concat("it needs ", shown(id), ", which ", detail::history(state),
                        "; expected it to be resident"));
-  }
-
-  // What an op gets from a copy: a packed form stands for the value in it.
-  Term value_in(InstanceId id) const {
-    const Copy& copy = copies_[index(id)];
-    return graph_.is_form(instance(id).storage) ? copy.within : copy.content;
   }
 
   bool input_right(const Op& op, const Value& value, InstanceId id, Term expected) {
     if (!is_copy_of(op, value.storage, id) || !is_resident(op, id)) return false;
-    if (value_in(id) != expected) {
+    if (copies_.value_in(id) != expected) {
       return fail(ViolationKind::wrong_version, op.name,
                   concat(shown(id), " holds another value; expected that of ",
                          graph_.storage(value.storage).name, " at version ", value.version));
@@ -178,16 +159,6 @@ class Checker {
         concat("an operand is ", shown(id), "; expected a copy of ", graph_.storage(storage).name));
   }
 
-  static const char* history(State state) {
-    switch (state) {
-      case State::not_created: return "was not created yet";
-      case State::resident: return "is resident";
-      case State::freed: return "was freed";
-      case State::taken: return "lost its place to a result";
-    }
-    return "";
-  }
-
   bool creates_right(const Op& op, const Operands& operands) {
     for (size_t i = 0; i < op.creates.size(); ++i) {
       const InstanceId id = operands.creates[i];
@@ -196,7 +167,7 @@ class Checker {
       const auto key = std::pair(instance(id).storage, instance(id).copy);
       const uint64_t name =
           (uint64_t{static_cast<uint32_t>(key.first)} << 32) | static_cast<uint32_t>(key.second);
-      if (copies_[index(id)].state != State::not_created || !created_.insert(name).second) {
+      if (copies_[id].state != Copies::State::not_created || !created_.insert(name).second) {
         return fail(ViolationKind::created_twice, op.name,
                     concat("it creates ", shown(id), ", which was created before; expected a ",
                            "fresh copy"));
@@ -237,16 +208,11 @@ class Checker {
     if (!among(operands.reads)) return "which this step does not read; expected one of its reads";
     if (among(operands.updates)) return "which this step updates; expected it to be only read";
     if (storage_of(source).external()) return "an external; expected something internal";
-    if (copies_[index(source)].written) return "which is being offloaded; expected a free of it first";
-    if (last_of_output(source)) return "the last copy of an output; expected the output to survive";
+    if (copies_[source].written) return "which is being offloaded; expected a free of it first";
+    if (copies_.last_of_output(source, position_)) {
+      return "the last copy of an output; expected the output to survive";
+    }
     return "";
-  }
-
-  // Whether the output would be lost with this copy.
-  bool last_of_output(InstanceId id) const {
-    const size_t storage = index(instance(id).storage);
-    return storage_of(id).output && resident_copies_[storage] == 1 &&
-           last_creation_[storage] <= position_;
   }
 
   bool fits_in_memory(const Op& op, const Operands& operands) {
@@ -256,10 +222,11 @@ class Checker {
       const InstanceId source = instance(result).in_place_of;
       added += source == kNoInstance ? bytes : bytes - std::min(bytes, storage_of(source).bytes);
     }
-    return within_budget(op.name, resident_bytes_, added);
+    return within_budget(op.name, added);
   }
 
-  bool within_budget(const std::string& op, int64_t resident, int64_t added) {
+  bool within_budget(const std::string& op, int64_t added) {
+    const int64_t resident = copies_.resident_bytes();
     int64_t sum = 0;
     const bool overflow = __builtin_add_overflow(resident, added, &sum);
     if (!overflow && sum <= budget_bytes_) return true;
@@ -272,7 +239,7 @@ class Checker {
     for (size_t i = 0; i < op.effects.size(); ++i) {
       const Value& value = op.effects[i];
       const Term before = truth_.effects[index(graph_.original(step.op))][i];
-      if (copies_[index(value.storage)].content == before) continue;
+      if (copies_[static_cast<InstanceId>(value.storage)].content == before) continue;
       return fail(ViolationKind::external_wrong, op.name,
                   concat("its effect falls on ", graph_.storage(value.storage).name,
                          " with another value; expected version ", value.version));
@@ -282,17 +249,13 @@ class Checker {
 
   // Packing and offloading put a value into another form, the others take it out.
   void move(const ScheduleStep& step, InstanceId from, InstanceId to) {
-    Copy moved{.state = State::resident};
     if (step.kind == StepKind::pack || step.kind == StepKind::offload) {
-      moved.within = copies_[index(from)].content;
-      moved.content = terms_.in_form(index(instance(to).storage), moved.within);
+      const Term value = copies_[from].content;
+      copies_.begin(to, terms_.in_form(index(instance(to).storage), value), value);
     } else {
-      moved.content = copies_[index(from)].within;
+      copies_.begin(to, copies_[from].within);
     }
-    if (step.kind == StepKind::offload) copies_[index(from)].written = true;
-    copies_[index(to)] = moved;
-    ++resident_copies_[index(instance(to).storage)];
-    resident_bytes_ += storage_of(to).bytes;
+    if (step.kind == StepKind::offload) copies_[from].written = true;
   }
 
   void perform(const ScheduleStep& step, const Op& op, const Operands& operands) {
@@ -300,34 +263,26 @@ class Checker {
     const size_t id_of_op = index(graph_.original(step.op));
     if (first) state_at_run_[id_of_op] = generator_;
     std::vector<Term> inputs;
-    for (const InstanceId id : operands.reads) inputs.push_back(value_in(id));
-    for (const InstanceId id : operands.updates) inputs.push_back(copies_[index(id)].content);
+    for (const InstanceId id : operands.reads) inputs.push_back(copies_.value_in(id));
+    for (const InstanceId id : operands.updates) inputs.push_back(copies_[id].content);
     if (op.random) inputs.push_back(state_at_run_[id_of_op]);
     const Term applied = terms_.applied(id_of_op, inputs);
     for (size_t i = 0; i < operands.updates.size(); ++i) {
-      copies_[index(operands.updates[i])].content = terms_.updated(applied, i);
+      copies_[operands.updates[i]].content = terms_.updated(applied, i);
     }
     for (size_t i = 0; i < operands.creates.size(); ++i) {
       const InstanceId result = operands.creates[i];
       if (const InstanceId source = instance(result).in_place_of; source != kNoInstance) {
-        end_copy(source, State::taken);
+        copies_.end(source, Copies::State::taken);
       }
-      copies_[index(result)] = {.state = State::resident, .content = terms_.created(applied, i)};
-      ++resident_copies_[index(instance(result).storage)];
-      resident_bytes_ += storage_of(result).bytes;
+      copies_.begin(result, terms_.created(applied, i));
     }
     if (!first) return;
     for (size_t i = 0; i < op.effects.size(); ++i) {
-      Term& content = copies_[index(op.effects[i].storage)].content;
+      Term& content = copies_[static_cast<InstanceId>(op.effects[i].storage)].content;
       content = terms_.affected(applied, i, content);
     }
     if (op.random) generator_ = terms_.advanced(id_of_op, generator_);
-  }
-
-  void end_copy(InstanceId id, State how) {
-    copies_[index(id)].state = how;
-    --resident_copies_[index(instance(id).storage)];
-    resident_bytes_ -= storage_of(id).bytes;
   }
 
   bool free(InstanceId id) {
@@ -335,16 +290,16 @@ class Checker {
       return fail(ViolationKind::bad_free, shown(id),
                   "an external is freed; expected it to survive the step");
     }
-    if (copies_[index(id)].state != State::resident) {
+    if (copies_[id].state != Copies::State::resident) {
       return fail(ViolationKind::bad_free, shown(id),
-                  concat("freed, but it ", history(copies_[index(id)].state),
+                  concat("freed, but it ", detail::history(copies_[id].state),
                          "; expected it to be resident"));
     }
-    if (last_of_output(id)) {
+    if (copies_.last_of_output(id, position_)) {
       return fail(ViolationKind::bad_free, shown(id),
                   "the last copy of an output is freed; expected it to survive the step");
     }
-    end_copy(id, State::freed);
+    copies_.end(id, Copies::State::freed);
     return true;
   }
 
@@ -358,15 +313,16 @@ class Checker {
 
   bool outputs_right() {
     std::vector<bool> found(graph_.storages.size(), false);
-    for (size_t i = graph_.external_count; i < copies_.size(); ++i) {
+    for (size_t i = graph_.external_count; i < schedule_.instances.size(); ++i) {
+      const Copies::Copy& copy = copies_[static_cast<InstanceId>(i)];
       const size_t storage = index(schedule_.instances[i].storage);
-      if (copies_[i].state != State::resident || storage >= found.size()) continue;
-      if (copies_[i].content == truth_.last[storage]) found[storage] = true;
+      if (copy.state != Copies::State::resident || storage >= found.size()) continue;
+      if (copy.content == truth_.last[storage]) found[storage] = true;
     }
     for (const StorageId id : graph_.outputs) {
       if (graph_.storage(id).external() || found[index(id)]) continue;
       return fail(ViolationKind::output_wrong, graph_.storage(id).name,
-                  concat("none of its ", resident_copies_[index(id)],
+                  concat("none of its ", copies_.resident_of(id),
                          " copies at the end holds the output; expected version ",
                          graph_.last_version(id)));
     }
@@ -374,11 +330,11 @@ class Checker {
   }
 
   bool nothing_left() {
-    for (size_t i = graph_.external_count; i < copies_.size(); ++i) {
+    for (size_t i = graph_.external_count; i < schedule_.instances.size(); ++i) {
       const InstanceId id = static_cast<InstanceId>(i);
       const bool output = storage_of(id).output;
-      if (copies_[i].state != State::resident) continue;
-      if (output && resident_copies_[index(instance(id).storage)] == 1) continue;
+      if (copies_[id].state != Copies::State::resident) continue;
+      if (output && copies_.resident_of(instance(id).storage) == 1) continue;
       return fail(ViolationKind::missing_free, shown(id),
                   output ? "one of several copies of an output that survive; expected one copy"
                          : "it survives the step and is no output; expected a free");
@@ -388,7 +344,7 @@ class Checker {
 
   bool externals_right() {
     for (size_t i = 0; i < graph_.external_count; ++i) {
-      if (copies_[i].content == truth_.last[i]) continue;
+      if (copies_[static_cast<InstanceId>(i)].content == truth_.last[i]) continue;
       return fail(ViolationKind::external_wrong, graph_.storages[i].name,
                   concat("it ends with another value; expected version ",
                          graph_.last_version(static_cast<StorageId>(i))));
@@ -407,11 +363,8 @@ class Checker {
   Term generator_;
   detail::RunRules runs_;
   std::vector<Term> state_at_run_;        // by op: the generator's state when it ran
-  std::vector<Copy> copies_;              // by instance
-  std::vector<int64_t> resident_copies_;  // by storage, internal ones
-  std::vector<size_t> last_creation_;     // by storage: the last step that creates a copy
+  Copies copies_;
   std::unordered_set<uint64_t> created_;  // storage and copy number of all that was created
-  int64_t resident_bytes_ = 0;
   size_t position_ = 0;
   Violation violation_;
 };
