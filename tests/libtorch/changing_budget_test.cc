@@ -129,8 +129,7 @@ TEST(MemoryPressure, MakesTheNextStepsUseLessUntilItIsGone) {
 
 TEST(MemoryPressure, ThatNoPlanCanFollowEndsAtTheFloor) {
   FakeDevice device;  // outlives the step, whose arena is of this device
-  int64_t ticks = 0;
-  device.clock = [&] { return ticks += 1'000'000; };  // the same plans whatever the machine does
+  device.tick_by(1'000'000);
   Perceptron training;
   std::vector<std::string> notices;
   Step step([&](const Batch& batch) { return training(batch); },

@@ -7,6 +7,7 @@
 #include "remat/core/graph_text.h"
 #include "remat/core/verify.h"
 #include "remat/libtorch/step_plan.h"
+#include "tests/libtorch/fake_device.h"
 #include "tests/libtorch/perceptron.h"
 
 namespace remat::testing {
@@ -57,6 +58,8 @@ TEST(FirstCall, AFunctionThatThrowsWhileValuesAreInAFileLosesNothing) {
 
 // A smaller batch of a program that is planned already is first run in the known order.
 TEST(FirstCall, OfAnotherBatchSizeRunsUnderTheKnownPlan) {
+  FakeDevice device;
+  device.tick_by(1000);
   constexpr int64_t kFewerRows = Perceptron::kRows - 128;
   const auto rows_of = [](int64_t i) { return i < 3 ? Perceptron::kRows : kFewerRows; };
   Perceptron plain;

@@ -12,6 +12,7 @@
 #include <map>
 #include <sstream>
 
+#include "remat/libtorch/available_memory.h"
 #include "remat/libtorch/budget.h"
 #include "remat/libtorch/step.h"
 #include "remat/libtorch/trace.h"
@@ -27,10 +28,11 @@ using at::Tensor;
 namespace F = torch::nn::functional;
 
 constexpr int64_t kSteps = 5;
+constexpr int64_t kStepsLowered = 6;  // the limit falls in the fourth
 
 // Of the group: a third of what a plain step needs. What is not in a budget (recordings, plans, holes in the heap) is
 // 10 to 25 MB, however large it is.
-int64_t limit_of(const std::string& model) { return (model == "gpt" ? 640 : 1280) * MiB; }
+int64_t limit_of(const std::string& model) { return (model == "gpt" ? 640 : 1024) * MiB; }
 
 struct Training {
   std::shared_ptr<torch::nn::Module> module;
@@ -57,7 +59,7 @@ Training resnet() {
   models::ResNet model(options);
   return {model.ptr(),
           [model](const Batch& batch) mutable { return F::cross_entropy(model->forward(batch[0]), batch[1]); },
-          [] { return Batch{torch::randn({125, 3, 192, 192}), torch::randint(1000, {125})}; }};
+          [] { return Batch{torch::randn({101, 3, 192, 192}), torch::randint(1000, {101})}; }};
 }
 
 int64_t number_in(const std::string& path) {
@@ -116,7 +118,7 @@ int run_child(const std::vector<std::string>& words) {
     return {loss.detach()};
   };
   if (words[1] == "losses") {  // of a model that is not updated
-    for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t i = 0; i < kStepsLowered; ++i) {
       const Tensor loss = training.loss(training.next_batch());
       loss.backward();
       print_loss(i, loss);
@@ -164,9 +166,10 @@ int run_child(const std::vector<std::string>& words) {
   return 0;
 }
 
-// --lowered LIMIT_FILE USAGE_FILE: somebody lowers the limit of the group while a step runs. What the process has stays
-// below it, so that nobody is killed; the next steps must do with less.
-int run_lowered_child(const std::string& limit_file, const std::string& usage_file) {
+// --lowered LIMIT_FILE: somebody lowers the limit of the group while a step runs. What the process has stays below it,
+// so that nobody is killed; the next steps must do with less. What is left counts without the page cache, which the
+// kernel gives up: how much of that the group holds depends on which files were read before.
+int run_lowered_child(const std::string& limit_file) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   torch::manual_seed(5);
   const Training training = gpt();
@@ -177,8 +180,8 @@ int run_lowered_child(const std::string& limit_file, const std::string& usage_fi
       [&](const Batch& batch) -> Batch {
         const Tensor loss = training.loss(batch);
         if (++calls == 4) {
-          const int64_t limit = number_in(usage_file) + 60 * MiB;
-          std::ofstream(limit_file) << limit << std::flush;
+          const int64_t taken = number_in(limit_file) - detail::available_bytes("/");
+          std::ofstream(limit_file) << taken + 30 * MiB << std::flush;
           lowered_to = number_in(limit_file);
         }
         loss.backward();
@@ -189,7 +192,7 @@ int run_lowered_child(const std::string& limit_file, const std::string& usage_fi
        .measure_seconds = 0,
        .watch_memory = true,
        .notice = [&](const std::string& text) { notices.push_back(text); }});
-  for (int64_t i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < kStepsLowered; ++i) {
     print_loss(i, step(training.next_batch())[0]);
     for (const Tensor& each : training.module->parameters()) {
       each.mutable_grad().reset();
@@ -231,7 +234,11 @@ TEST_P(MemoryLimits, TrainsWhatThePlainLoopCannotWithTheSameBits) {
   const std::string usage_file =
       limited.folder() + (std::ifstream(limited.folder() + "/memory.current") ? "/memory.current"
                                                                               : "/memory.usage_in_bytes");
-  const auto plain = unlimited.run({"--child", model, "plain"});
+  static std::map<std::string, MemoryCgroup::Ended> plain_runs;
+  if (!plain_runs.contains(model)) {
+    plain_runs[model] = unlimited.run({"--child", model, "plain"});
+  }
+  const auto& plain = plain_runs[model];
   ASSERT_EQ(plain.code, 0) << plain.output;
   const auto planned = limited.run({"--child", model, way, usage_file});
   const int64_t peak = limited.peak_bytes();
@@ -260,10 +267,12 @@ TEST_P(MemoryLimits, TrainsWhatThePlainLoopCannotWithTheSameBits) {
   std::cout << model << ": limit " << limit << ", group peak " << peak << ", before " << found["usage"]
             << ", budget " << found["budget"] << ", reserved " << found["reserved"] << ", plain "
             << found["plain_peak"] << "\n";
-  const MemoryCgroup same(limit);
-  EXPECT_TRUE(same.run({"--child", model, "plain"}).killed);
-  EXPECT_GE(same.oom_kills(), 1);  // by the group's limit, not by anybody else
   EXPECT_EQ(limited.oom_kills(), 0);
+  if (way == "step") {
+    const MemoryCgroup same(limit);
+    EXPECT_TRUE(same.run({"--child", model, "plain"}).killed);
+    EXPECT_GE(same.oom_kills(), 1);  // by the group's limit, not by anybody else
+  }
 }
 
 TEST(MemoryLimit, ThatIsLoweredDuringAStepMakesTheNextOnesUseLess) {
@@ -272,8 +281,7 @@ TEST(MemoryLimit, ThatIsLoweredDuringAStepMakesTheNextOnesUseLess) {
     REMAT_SKIP("a memory cgroup cannot be made here: " << group.why_not());
   }
   const bool second = std::ifstream(group.folder() + "/memory.max").good();
-  const auto ended = group.run({"--lowered", group.folder() + (second ? "/memory.max" : "/memory.limit_in_bytes"),
-                                group.folder() + (second ? "/memory.current" : "/memory.usage_in_bytes")});
+  const auto ended = group.run({"--lowered", group.folder() + (second ? "/memory.max" : "/memory.limit_in_bytes")});
   ASSERT_EQ(ended.code, 0) << (ended.killed ? "killed\n" : "") << ended.output;
   std::map<std::string, int64_t> found = numbers_in(ended.output);
   EXPECT_GT(found["lowered_to"], 0);
@@ -284,7 +292,7 @@ TEST(MemoryLimit, ThatIsLoweredDuringAStepMakesTheNextOnesUseLess) {
   const MemoryCgroup unlimited(int64_t{20} << 30);
   const auto plain = unlimited.run({"--child", "gpt", "losses"});
   std::map<std::string, int64_t> expected = numbers_in(plain.output);
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < kStepsLowered; ++i) {
     EXPECT_EQ(found["loss" + std::to_string(i)], expected["loss" + std::to_string(i)]) << i;
   }
 }
@@ -298,11 +306,11 @@ INSTANTIATE_TEST_SUITE_P(Training, MemoryLimits,
 }  // namespace remat::testing
 
 int main(int argc, char** argv) {
-  const std::string mode = argc >= 4 ? argv[1] : "";
+  const std::string mode = argc >= 3 ? argv[1] : "";
   if (mode == "--child" || mode == "--lowered") {
     try {
       return mode == "--child" ? remat::testing::run_child({argv + 2, argv + argc})
-                               : remat::testing::run_lowered_child(argv[2], argv[3]);
+                               : remat::testing::run_lowered_child(argv[2]);
     } catch (const std::exception& error) {
       std::cerr << error.what() << "\n";
       return 1;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/libtorch/fake_device.h"
+
 namespace remat::testing {
 
 Perceptron::Perceptron(Optimizer kind) {
@@ -98,6 +100,8 @@ int64_t tight_budget() { return plain_peak() * 2 / 5; }
 
 Course train(int64_t steps, StepOptions options, const std::function<void(Step&, int64_t)>& before) {
   Course made;
+  FakeDevice device;  // over that of the test, if there is one
+  device.tick_by(1000);
   Perceptron training;
   options.notice = [&](const std::string& text) { made.notices.push_back(text); };
   Step step([&](const Batch& batch) { return training(batch); }, std::move(options));

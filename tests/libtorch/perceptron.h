@@ -55,6 +55,7 @@ struct Course {
   std::vector<std::string> notices;
   StepReport report;
 };
+// On a clock of its own (FakeDevice::tick_by), so that no step is slow and no disk either.
 Course train(int64_t steps, StepOptions options, const std::function<void(Step&, int64_t)>& before = {});
 
 }  // namespace remat::testing
