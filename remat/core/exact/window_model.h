@@ -44,10 +44,6 @@ namespace remat {
 //
 // The dual bound of HiGHS stands for that minimum, less a millionth of the step's time for the
 // tolerances of its arithmetic, with the budget a millionth larger for the same reason.
-// Cuts are best where memory is most above the budget, all along the step: of a row of such excesses, the
-// first largest in each of `count` even stretches. Positions in the row; fewer where it is shorter.
-std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count);
-
 class WindowModel {
  public:
   // A row of the fifth kind: for `op`, in the window that ends with the cut `until`.
@@ -114,5 +110,9 @@ class WindowModel {
   std::unordered_map<size_t, int32_t> throughs_;
   LinearModel model_;
 };
+
+// Cuts are best where memory is most above the budget, all along the step: of a row of such excesses, the
+// first largest in each of `count` even stretches. Positions in the row; fewer where it is shorter.
+std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count);
 
 }  // namespace remat

@@ -24,7 +24,7 @@ namespace remat {
 //     retime   begin and end transfers so that nobody waits for them                     transfers.h
 //
 // and every order that comes out has been evaluated as a whole, so that nothing is estimated but
-// which changes are worth a try. ruin.h combines the three.
+// which changes are worth a try. ruin.h combines the four.
 
 // An order and what it costs.
 struct FoundOrder {

@@ -183,7 +183,6 @@ std::vector<InsertionFinder::Spot> InsertionFinder::spots_at(size_t position,
       const double gain = profile_.removed(from, place, cost_.bytes(value));
       if (gain <= 0) continue;
       spots.push_back({.target = value,
-                       .from = from,
                        .before = place,
                        .gain = gain,
                        .most_ratio = ratio(gain, context_.graph.op(maker).time_ns)});

@@ -55,7 +55,6 @@ class InsertionFinder {
   // A value that lies idle across a position, and a place where it could be made again.
   struct Spot {
     ValueIndex target = 0;
-    size_t from = 0;        // position from which on it is idle
     size_t before = 0;      // position
     double gain = 0;        // as in Insertion
     double most_ratio = 0;  // of that to the time of the op that makes it

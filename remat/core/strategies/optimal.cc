@@ -155,7 +155,7 @@ class Optimal {
     propose(found);
     if (found.infeasible && !options_.keep_order) {
       note_ = "no plan fits in the given order: proven; not proven to be the best in any order";
-    } else if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
+    } else if (attains(best_.time_ns, found.least_time_ns)) {
       note_ = "nothing is faster in the given order: proven";
     }
     // Where another order was worth it, that order too, with what is left.

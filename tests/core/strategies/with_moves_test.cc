@@ -66,7 +66,6 @@ std::vector<OpId> without_dead(const Graph& graph, std::vector<OpId> order) {
 PlanOptions quick(int64_t budget_bytes, std::string strategy = "search") {
   return {.budget_bytes = budget_bytes,
           .strategy = std::move(strategy),
-          .time_limit_seconds = 0.01,
           .max_moves = 200};
 }
 
