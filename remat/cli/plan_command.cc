@@ -126,7 +126,7 @@ int run(const PlanArguments& arguments) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       schedule = rewrite(graph, made.order);
       order = made.order;
-      if (!least) least = floor(graph, made);
+      if (!least) least = floor(graph, made, options);
       PlanReport report = report_plan(graph, made, schedule, *least, budget);
       report.graph = graph_name;
       report.strategy = name;

@@ -120,10 +120,10 @@ struct Baseline {
 };
 Baseline keep_all_baseline(const Graph& graph);
 
-// The least peak that any of our constructions reaches, whatever the step then takes. Looks for it no
-// longer than plan() with its defaults.
-Floor floor(const Graph& graph);
+// The least peak that any of our constructions reaches, whatever the step then takes. Ends where plan() with
+// these options would: their time limit and `stop` count, nothing else.
+Floor floor(const Graph& graph, const PlanOptions& limits = {});
 // The same, without paying for it again where the plan has it.
-Floor floor(const Graph& graph, const Plan& plan);
+Floor floor(const Graph& graph, const Plan& plan, const PlanOptions& limits = {});
 
 }  // namespace remat

@@ -31,8 +31,8 @@ namespace {
 // Of a nanosecond on the channel, in nanoseconds of the step. 0: transfers first, wherever nobody waits.
 constexpr double kChannelPrices[] = {0.0, 0.1, 0.4};
 constexpr int64_t kFitParts = 2;  // at most this part of the work goes into making all starts fit
-// But so much, whatever the limit is, where none fits, or what fits takes more than a step and this part of one.
-constexpr int64_t kFitWork = 400'000'000;
+// More work where no start fits, or the best adds over a quarter of a step: a second of it at most.
+constexpr int64_t kPoorWork = 400'000'000;
 constexpr int64_t kPoorPart = 4;
 
 bool better(const FoundOrder& a, const FoundOrder& b) {
@@ -75,7 +75,7 @@ class MovesSearch {
     // plans that only recompute may take a hundred times as long there.
     const auto poor = [&] { return !best.fits || best.cost.time_ns - first.once_ns > first.once_ns / kPoorPart; };
     if (poor()) {
-      Effort more = effort_.part(kFitWork);
+      Effort more = effort_.part(std::min(kPoorWork, work_share(graph_, options_, kPoorShare)));
       for (size_t i = 0; i < starts && poor(); ++i) {
         try_start(given_order(graph_), kChannelPrices[i], more, best, best_price);
       }
