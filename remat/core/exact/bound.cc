@@ -24,7 +24,8 @@ namespace {
 
 constexpr size_t kMostBitsOfSets = size_t{1} << 26;
 constexpr size_t kMostCuts = 12;  // more would be a tighter bound and a model that takes longer to solve
-// Twice what the solver's gap and tolerances leave open for long steps, as a part of the time.
+// A bound so close, as a part of the time, settles it: twice what the solver's gap and tolerances leave open for
+// long steps (window_model.cc).
 constexpr int64_t kSettledPart = 50'000;
 
 int64_t internal_bytes(const Graph& graph) {
@@ -125,10 +126,6 @@ class SetByOp {
   std::vector<uint64_t> bits_;
 };
 
-bool is_output(const Graph& graph, const Value& value) {
-  return graph.storage(value.storage).output && value.version == graph.last_version(value.storage);
-}
-
 // By op: bytes of values that must not be made twice and that are there at its first run, its own
 // inputs apart: made by an ancestor, and an output or an input of a descendant. Nothing where the
 // sets would be too large.
@@ -217,6 +214,8 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   return once_ns + extra_ns;
 }
 
+double settling_percent() { return 100.0 / static_cast<double>(kSettledPart); }
+
 int64_t settling_bound_ns(int64_t time_ns) { return time_ns - time_ns / kSettledPart; }
 
 bool attains(int64_t time_ns, int64_t bound_ns) { return bound_ns >= settling_bound_ns(time_ns); }
@@ -225,9 +224,7 @@ int64_t lower_bound_peak_bytes(const Graph& graph) {
   const Dependences dependences = dependences_of(graph);
   const std::vector<int64_t> lasting = lasting_bytes(graph, dependences);
   int64_t peak = 0;
-  for (const StorageId id : graph.outputs) {
-    if (!graph.storage(id).external()) peak += graph.storage(id).bytes;
-  }
+  for (const Value& value : output_values(graph)) peak += graph.storage(value.storage).bytes;
   for (size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
     int64_t bytes = bytes_while_running(graph, op);

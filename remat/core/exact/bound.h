@@ -29,6 +29,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
 // The least bound that shows a time to be as good as the best: 0.002 % below it. For steps below 50 µs
 // that is the time itself.
 int64_t settling_bound_ns(int64_t time_ns);
+double settling_percent();
 
 // Whether a time is as good as a bound.
 bool attains(int64_t time_ns, int64_t bound_ns);

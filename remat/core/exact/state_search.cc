@@ -71,9 +71,7 @@ class Search {
         options_(options),
         free_bytes_(budget_bytes - graph.external_bytes()),
         values_(graph) {
-    for (const StorageId id : graph.outputs) {
-      if (!graph.storage(id).external()) outputs_.push_back(at({id, graph.last_version(id)}));
-    }
+    for (const Value& value : output_values(graph)) outputs_.push_back(at(value));
     for (const Op& op : graph.ops) {
       std::vector<size_t>& inputs = inputs_.emplace_back();
       for (const Value& value : internal_inputs(graph, op)) inputs.push_back(at(value));
@@ -209,10 +207,8 @@ class Search {
   }
 
   bool external_there(OpSet run, const Value& value) const {
-    const std::vector<OpId>& changers = graph_.storage(value.storage).changers;
-    const size_t version = static_cast<size_t>(value.version);
-    return (version == 0 || has(run, index(changers[version - 1]))) &&
-           (version >= changers.size() || !has(run, index(changers[version])));
+    const std::optional<OpId> next = next_change(graph_, value);
+    return (value.version == 0 || has(run, index(maker(graph_, value)))) && !(next && has(run, index(*next)));
   }
 
   bool operands_there(const State& state, const Op& op) const {

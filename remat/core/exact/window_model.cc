@@ -128,11 +128,10 @@ void WindowModel::end_runs() {
   for (size_t o = 0; o < graph_.ops.size(); ++o) {
     if (!graph_.rerunnable(static_cast<OpId>(o))) last_[o] = first_until_[o];
     for (const Value& value : graph_.ops[o].reads) {
-      const Storage& storage = graph_.storage(value.storage);
-      const size_t next = static_cast<size_t>(value.version);
-      if (!storage.external() || next >= storage.changers.size()) continue;
+      const std::optional<OpId> next = next_change(graph_, value);
+      if (!next || !graph_.storage(value.storage).external()) continue;
       // Reads end with the window in which the change comes, at the latest.
-      last_[o] = std::min(last_[o], first_until_[index(storage.changers[next])]);
+      last_[o] = std::min(last_[o], first_until_[index(*next)]);
     }
   }
 }
@@ -165,10 +164,7 @@ void WindowModel::add_keeps() {
       useful_until[values_.of(value)] = std::max(useful_until[values_.of(value)], last_[o]);
     }
   }
-  for (const StorageId id : graph_.outputs) {
-    if (graph_.storage(id).external()) continue;
-    useful_until[values_.of({id, graph_.last_version(id)})] = cuts_.size();
-  }
+  for (const Value& value : output_values(graph_)) useful_until[values_.of(value)] = cuts_.size();
   keeps_.resize(values_.size() * windows_, kNo);
   for (size_t v = 0; v < values_.size(); ++v) {
     const size_t from = first_from_[index(maker(graph_, values_[v]))] + 1;
@@ -185,10 +181,7 @@ void WindowModel::add_dependences() {
   for (size_t v = 0; v < values_.size(); ++v) {
     for (size_t i = 1; i < windows_; ++i) demand_source(keep(v, i), v, i - 1);
   }
-  for (const StorageId id : graph_.outputs) {
-    if (graph_.storage(id).external()) continue;
-    demand_source(kYes, values_.of({id, graph_.last_version(id)}), cuts_.size());
-  }
+  for (const Value& value : output_values(graph_)) demand_source(kYes, values_.of(value), cuts_.size());
 }
 
 // user <= keep(v, w) + run(maker of v, w)

@@ -37,6 +37,9 @@ struct FoundOrder {
   }
 };
 
+// The one that fits; of two, the faster; of none, the one with the lower peak.
+bool better(const FoundOrder& a, const FoundOrder& b);
+
 // splitmix64: small, fast, the same everywhere.
 class Random {
  public:

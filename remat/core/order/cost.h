@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/needed_copies.h"
 
 namespace remat {
 
@@ -67,6 +68,9 @@ class OrderCost {
   StorageId storage(ValueIndex value) const { return storage_[static_cast<size_t>(value)]; }
   int32_t version(ValueIndex value) const { return version_[static_cast<size_t>(value)]; }
   std::span<const ValueIndex> outputs() const { return outputs_; }
+  // The copies that are needed when the order is over; and before an op, from those needed after it.
+  NeededCopies needed_at_the_end() const;
+  void step_back(OpId op, NeededCopies& copies) const;
   // kAlwaysThere for an external that never changes.
   ValueIndex value_of(const Value& value) const;
 
@@ -103,7 +107,7 @@ class OrderCost {
   bool has_effects_ = false;
 
   // Of the evaluation at work.
-  std::vector<int32_t> copies_;     // by value: live copies at this point
+  NeededCopies copies_{0};          // live at this point
   std::vector<int32_t> first_run_;  // by op, if has_effects_
   std::vector<int64_t> resident_;   // by position
   std::vector<ReusePair> taken_;    // pairs of the op at work that do share

@@ -66,24 +66,15 @@ class InTime {
     return graph_.is_move(id) && graph_.move(id).kind == kind;
   }
 
-  // The order without transfers that nobody needs, from its end: elsewhere somebody might take what they
-  // bring back.
+  // The order without needless transfers: in another place, something might read what they bring back.
   std::vector<OpId> needed_of(std::span<const OpId> order) const {
-    std::vector<int32_t> copies(cost_.value_count(), 0);  // that are needed from there on
+    NeededCopies copies = cost_.needed_at_the_end();
     std::vector<OpId> needed;
-    for (const ValueIndex output : cost_.outputs()) copies[at(output)] = 1;
     for (size_t i = order.size(); i-- > 0;) {
       const OpId op = order[i];
-      const bool is_transfer = is(op, MoveKind::offload) || is(op, MoveKind::prefetch);
-      if (is_transfer && copies[at(cost_.creates(op)[0])] == 0) continue;
+      if (graph_.is_transfer(op) && !copies.needed(at(cost_.creates(op)[0]))) continue;
       needed.push_back(op);
-      const auto make = [&](ValueIndex value) { copies[at(value)] = std::max(0, copies[at(value)] - 1); };
-      for (const ValueIndex value : cost_.creates(op)) make(value);
-      for (const OrderCost::Update& update : cost_.updates(op)) {
-        make(update.after);
-        ++copies[at(update.before)];
-      }
-      for (const ValueIndex value : cost_.reads(op)) copies[at(value)] = std::max(1, copies[at(value)]);
+      cost_.step_back(op, copies);
     }
     std::ranges::reverse(needed);
     return needed;

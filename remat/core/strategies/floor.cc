@@ -96,9 +96,7 @@ Floor set_by(const Graph& graph, const Plan& lowest) {
   Floor result{.bytes = lowest.peak_bytes, .op = OpId{}};
   if (lowest.order.empty()) return result;
   const Schedule schedule = rewrite(graph, lowest.order);
-  const OpId op = graph.original(schedule.steps[simulate_peak(graph, schedule).step].op);
-  // Of a move, the op that made what is moved.
-  result.op = graph.is_move(op) ? *graph.storage(graph.move(op).value.storage).creator : op;
+  result.op = op_behind(graph, schedule.steps[simulate_peak(graph, schedule).step].op);
   return result;
 }
 

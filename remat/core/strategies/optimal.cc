@@ -135,8 +135,9 @@ class Optimal {
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
     } else if (proven()) {
-      note_ = concat("nothing is faster ", scope(), best_.time_ns > bound_ns_ ? " by 0.002 %" : "",
-                     ": proven");
+      const std::string by =
+          best_.time_ns > bound_ns_ ? concat(" by ", settling_percent(), " %") : std::string();
+      note_ = concat("nothing is faster ", scope(), by, ": proven");
     } else if (note_.empty()) {
       note_ = concat("not proven to be the best ", scope());
     }

@@ -262,10 +262,7 @@ class Searcher {
   }
 
   static void consider(FoundOrder found, FoundOrder& best) {
-    const bool better = found.fits != best.fits ? found.fits
-                        : found.fits            ? found.cost.time_ns < best.cost.time_ns
-                                                : found.cost.peak_bytes < best.cost.peak_bytes;
-    if (better) best = std::move(found);
+    if (better(found, best)) best = std::move(found);
   }
 
   // Whatever their limits of work are, these are made as if they were asked for alone: the search is

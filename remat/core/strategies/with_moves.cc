@@ -35,11 +35,6 @@ constexpr int64_t kFitParts = 2;  // at most this part of the work goes into mak
 constexpr int64_t kPoorWork = 400'000'000;
 constexpr int64_t kPoorPart = 4;
 
-bool better(const FoundOrder& a, const FoundOrder& b) {
-  if (a.fits != b.fits) return a.fits;
-  return a.fits ? a.cost.time_ns < b.cost.time_ns : a.cost.peak_bytes < b.cost.peak_bytes;
-}
-
 // Prunes, as far as the effort goes, and whatever serves nobody in any case.
 void prune_all(SearchContext& context, FoundOrder& found, Effort& effort) {
   prune(context, found, found.order.size(), effort);

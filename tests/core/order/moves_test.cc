@@ -80,8 +80,7 @@ TEST(OrderMoves, RefusesWhatIsWorseOrTooHigh) {
     return testing::random_graph(generator);
   }();
   OrderCost cost(graph);
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+  std::vector<OpId> order = given_order(graph);
   const int64_t peak = cost.evaluate(order, 0).peak_bytes;
   OrderMoves moves(graph, cost, Passing(graph), order, peak / 2);
   for (size_t from = 0; from < moves.size(); ++from) {

@@ -20,16 +20,10 @@
 namespace remat {
 namespace passing_test {
 
-std::vector<OpId> in_order(const Graph& graph) {
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
-  return order;
-}
-
 // How far op 0 can go in an order of three.
 size_t reach_of_first(const std::string& ops) {
   const Graph graph = parse_graph("remat-graph 1\nexternal x 4 input\nexternal e 4 buffer\n" + ops);
-  return Passing(graph).reach(in_order(graph), 0, true);
+  return Passing(graph).reach(given_order(graph), 0, true);
 }
 
 TEST(Passing, StopsAtWhoeverChangesWhatIsTouched) {
