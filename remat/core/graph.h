@@ -102,7 +102,7 @@ struct Op {
 // the packed bytes, or all that `readers` look at does.
 struct PackedForm {
   StorageId storage{};
-  std::string rule;  // says to whoever runs the step how: "two_values"
+  std::string rule;  // how, for what runs the step: "two_values"
   int64_t bytes = 0;
   int64_t pack_ns = 0;
   std::optional<int64_t> unpack_ns;  // none: it cannot be unpacked, only `readers` can use it

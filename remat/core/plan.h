@@ -48,7 +48,7 @@ struct PlanOptions {
   // with its addresses.
   bool placed = false;
   // For strategies that search. It is turned into an amount of counted work that an idle machine does
-  // well within it; four times as much CPU time ends the search whatever the count says.
+  // well within it; four times as much CPU time ends the search even if counted work is left.
   double time_limit_seconds = 2.0;
   bool keep_order = false;           // first runs stay in the order of the graph
   SearchStages stages = {};          // of strategies that search
@@ -120,7 +120,7 @@ struct Baseline {
 };
 Baseline keep_all_baseline(const Graph& graph);
 
-// The least peak that any of our constructions reaches, whatever the step then takes. Ends where plan() with
+// The least peak that any of our constructions reaches; the step's time does not count. Ends where plan() with
 // these options would: their time limit and `stop` count, nothing else.
 Floor floor(const Graph& graph, const PlanOptions& limits = {});
 // The same, without paying for it again where the plan has it.

@@ -22,8 +22,16 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostBitsOfSets = size_t{1} << 26;
+constexpr size_t kMostBitsOfSets = size_t{1} << 26;  // 8 MB for all ops; there are two kinds
 constexpr size_t kMostCuts = 12;  // more would be a tighter bound and a model that takes longer to solve
+// All plans of the large storages come first: where they say something, they say nearly all there is to say. They
+// have most of the work, and more and more ops are looked at, since a few are solved in no time. Graphs whose
+// large storages hold a smaller part of the bytes than this had next to nothing proven.
+constexpr double kLargeShare = 0.8;
+constexpr size_t kLargeOps[] = {16, 24, 32, 40, 48, 64};
+constexpr double kMostBytes = 0.75;
+// Of what is left, for a window model with fewer cuts than most.
+constexpr double kFewCutsShare = 0.5;
 // A bound so close, as a part of the time, settles it: twice what the solver's gap and tolerances leave open for
 // long steps (window_model.cc).
 constexpr int64_t kSettledPart = 50'000;
@@ -37,17 +45,15 @@ int64_t internal_bytes(const Graph& graph) {
 // What re-runs must take at least, from more and more of the large storages; none if nothing fits.
 std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes,
                                             Effort& effort, int64_t enough_ns) {
-  constexpr double kShare = 0.8;
-  constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
-  Effort part = effort.part(static_cast<int64_t>(kShare * static_cast<double>(effort.left())));
+  Effort part = effort.part(static_cast<int64_t>(kLargeShare * static_cast<double>(effort.left())));
   int64_t least_ns = 0;
   size_t seen = 0;  // ops
-  for (const size_t most_ops : {16, 24, 32, 40, 48, 64}) {
+  for (const size_t most_ops : kLargeOps) {
     const Graph coarse = coarse_graph(graph, most_ops, kMostStateValues);
     const double covered = static_cast<double>(internal_bytes(coarse));
     if (coarse.ops.size() == seen) continue;
     seen = coarse.ops.size();
-    if (covered < kMost * static_cast<double>(internal_bytes(graph))) continue;
+    if (covered < kMostBytes * static_cast<double>(internal_bytes(graph))) continue;
     const StateSearchResult found =
         search_states(coarse, budget_bytes, part, {.enough_extra_ns = enough_ns});
     if (found.complete && !found.feasible) return std::nullopt;
@@ -205,7 +211,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
        count <= most && !effort.exhausted() && !attains(options.enough_ns, once_ns + extra_ns);
        count = count == most ? most + 1 : std::min(most, count * 2)) {
     const WindowModel model(graph, dependences, spread(chain, excess, count), budget_bytes);
-    const double share = count == most ? 1.0 : 0.5;
+    const double share = count == most ? 1.0 : kFewCutsShare;
     Effort part = effort.part(static_cast<int64_t>(share * static_cast<double>(effort.left())));
     const WindowModel::Answer answer = model.solve(part, options.enough_ns - once_ns);
     if (answer.infeasible) return std::nullopt;

@@ -45,7 +45,7 @@ struct State {
   OpId op{};  // that led here
 };
 
-// What makes two states the same, whatever they cost.
+// What makes two states the same; they may differ in time.
 struct Situation {
   OpSet run;
   Counts counts;
@@ -189,8 +189,8 @@ class Search {
     }
   }
 
-  // An op that is yet to run and could now, changes nothing and leaves no bytes behind: whatever else
-  // is done can be done after it as well.
+  // An op that is yet to run and could now, changes nothing and leaves no bytes behind: running it first rules
+  // out no plan.
   std::optional<size_t> free_op(const State& state) const {
     int64_t resident = 0;
     for (size_t v = 0; v < values_.size(); ++v) resident += state.counts[v] * bytes(v);

@@ -14,6 +14,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTolerance = 1e-6;  // see the header
 constexpr double kTimeScale = 1e5;   // what the step's time is scaled to, if it is longer
+constexpr double kTimeGap = 1e-5;    // of the step's time, if it is longer: the last bit takes most of the solver's
 constexpr double kBytesScale = 1e3;  // what the budget is scaled to
 
 bool contains(const std::vector<Value>& values, const Value& value) {
@@ -73,8 +74,7 @@ void WindowModel::build(std::span<const Watched> watched) {
 }
 
 WindowModel::Answer WindowModel::solve(Effort& effort, int64_t enough_ns) const {
-  // The last hundred-thousandth of a long step's time would take most of the solver's.
-  const double gap = time_unit_ns_ > 1 ? kTimeScale * 1e-5 : kTolerance;
+  const double gap = time_unit_ns_ > 1 ? kTimeScale * kTimeGap : kTolerance;
   const Solution solution = model_.solve(
       {.gap = gap,
        .enough = certain_units_ + (static_cast<double>(enough_ns) + margin_ns_) / time_unit_ns_},

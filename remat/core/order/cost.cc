@@ -137,7 +137,7 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
       // A copy ends where it is offloaded.
       if (transfer_[index(op)] == Transfer::offload && copies_.needed(at(reads(op)[0]))) illegal = true;
     }
-    // Results first: before the op they do not exist. One that nobody needs exists while the op runs.
+    // Results first: before the op they do not exist. A result that no op needs exists while this one runs.
     for (const ValueIndex created : creates(op)) {
       if (copies_.make(at(created))) {
         --live_copies;
@@ -147,7 +147,7 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
       }
     }
     const auto change = [&](const Update& update) {
-      // Two copies can be live before it: this one, and one that stays at the earlier version.
+      // Two copies can be live before it: the one that is changed, and one that stays at the earlier version.
       if (copies_.change(at(update.before), at(update.after))) return;
       during += bytes_[at(update.after)];
       before += bytes_[at(update.after)];

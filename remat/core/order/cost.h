@@ -102,7 +102,7 @@ class OrderCost {
   std::optional<ChannelModel> channel_;
   int64_t external_bytes_ = 0;
   std::vector<bool> external_value_;  // by value
-  // Side effects on externals that somebody reads: they happen at the first run only.
+  // Side effects on externals that an op reads: they happen at the first run only.
   std::vector<std::vector<Update>> effects_;  // by op
   bool has_effects_ = false;
 
@@ -115,7 +115,7 @@ class OrderCost {
     int32_t begins;    // after this position
     int32_t position;  // of the offload
   };
-  std::vector<uint8_t> left_out_;  // by position: a transfer that nobody needs; where there is a channel
+  std::vector<uint8_t> left_out_;  // by position: a needless transfer; where there is a channel
   std::vector<Write> writes_;
   std::vector<int64_t> written_ns_;  // by position of an offload: when it has ended
   std::vector<int32_t> touched_;     // by value: the last position that used or made it

@@ -16,8 +16,8 @@ namespace remat {
 // One order whose runs are moved earlier and later, many times: a move costs what lies between the two
 // places, not the whole order. What `OrderCost` says of the order is held up to date.
 //
-//     order     f1   f2   f3   b3            A run may pass whatever neither makes what it needs nor
-//               │     └────▶┘  │             needs what it makes. Moved within these limits, every
+//     order     f1   f2   f3   b3            A run may pass runs that neither make what it needs nor
+//               │     └────▶┘  │             need what it makes. Moved within these limits, every
 //     a1 live   ├──────────────┤             copy has the same users as before: only the first of
 //                                            them and the last can change.
 class OrderMoves {

@@ -45,7 +45,7 @@ std::vector<OpId> without(const Graph& graph, std::span<const OpId> order,
 void erase_dead(const Graph& graph, const OrderCost& cost, std::vector<OpId>& order,
                 Effort& effort) {
   std::vector<bool> seen(graph.op_count(), false);
-  std::vector<bool> needed_at(order.size(), false);  // first runs are needed whatever they make
+  std::vector<bool> needed_at(order.size(), false);  // first runs are needed even if no op uses what they make
   bool all_needed = true;
   for (size_t i = 0; i < order.size(); ++i) {
     const OpId op = graph.original(order[i]);

@@ -42,7 +42,7 @@ class InTime {
   using ValueIndex = OrderCost::ValueIndex;
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
-  // Another copy of the value may be made and used while it is away: transfers do not pass that.
+  // Another copy of the value may be made and used between the two; a transfer is not moved past such a use.
   struct Write {
     OpId op{};
     size_t begins_at = 0;  // right after the last use of the copy
@@ -80,7 +80,7 @@ class InTime {
     return needed;
   }
 
-  // Takes the order apart: who uses what was brought back, and when it was last used before.
+  // Takes the order apart: which op uses what was brought back, and where it was last used before.
   void read(const std::vector<OpId>& order) {
     begin_ns_.push_back(0);
     for (const OpId op : order) {
@@ -164,13 +164,13 @@ class InTime {
   const Graph& graph_;
   const OrderCost& cost_;
   std::vector<OpId> rest_;         // the order without transfers
-  std::vector<int64_t> begin_ns_;  // by position, if nobody waits; one more, the end
+  std::vector<int64_t> begin_ns_;  // by position, without any waiting; one more, the end
   std::vector<Write> writes_;
   std::vector<Read> reads_;
   std::unordered_map<ValueIndex, size_t> written_;  // by offloaded form: its last write
   std::vector<size_t> touched_;    // by value: the position after its last use
-  std::vector<size_t> ended_;      // by value: a write after which nobody has touched it yet
-  std::vector<size_t> begun_;      // by value: a read whose copy nobody has touched yet
+  std::vector<size_t> ended_;      // by value: a write after which no op has touched it yet
+  std::vector<size_t> begun_;      // by value: a read whose copy no op has touched yet
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ constexpr int64_t kLargestForSmall = 106;  // where the two meet
 // The budget is so much less than the peak at first; half of it where that is not reached.
 constexpr double kFirstStep = 0.6;
 constexpr double kLastStep = 0.002;
-constexpr int64_t kFloorReorderPart = 20;  // of that, in each attempt to get lower, for another order
+constexpr int64_t kFloorReorderPart = 20;  // of the work of a search: for another order, in each attempt to get lower
+constexpr int64_t kNextSegment = 4;        // every_k is tried with segments of 1, 4, 16 ... boundaries
 
 Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_order,
                          int64_t least_bytes, Effort& effort) {
@@ -43,7 +44,7 @@ Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_or
   consider(all_again);
   consider(plan_selective(graph, {}));
   consider(plan_every_k(graph, {}));
-  for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= 4) {
+  for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= kNextSegment) {
     consider(plan_every_k(graph, {.every_k = k}));
   }
   if (graph.ops.size() > kLargestForAll) return lowest;

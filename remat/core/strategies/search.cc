@@ -54,7 +54,7 @@ constexpr int64_t kReorderWork = 25'000'000;
 constexpr int64_t kReorderPart = 8;
 constexpr int64_t kFitWork = 100'000'000;
 constexpr int64_t kFitPart = 2;
-// At least this part of the whole is left for improving, however much fitting took.
+// At least this part of the work is left for improving, however much fitting took.
 constexpr int64_t kImprovePart = 2;
 
 // Every third reordering begins from the given order again, with one of these heats. They are high: an
@@ -265,8 +265,8 @@ class Searcher {
     if (better(found, best)) best = std::move(found);
   }
 
-  // Whatever their limits of work are, these are made as if they were asked for alone: the search is
-  // then never worse than any of them.
+  // Each is made with the limits of work that it has when it is asked for alone, so that the search is never
+  // worse than any of them.
   std::vector<FoundOrder> constructions(Effort& effort) {
     std::vector<FoundOrder> starts;
     if (!stages().constructions) return starts;

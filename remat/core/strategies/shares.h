@@ -27,15 +27,15 @@ inline constexpr double kMovesShare = 0.2;      // where a graph has moves, beyo
 inline constexpr double kPoorShare = 0.5;       // where what moves found is poor, beyond that
 // Of the CPU time, where it ends a plan: the plan that only recomputes must leave some for moves.
 inline constexpr double kWithoutMovesTime = 0.75;
-// Of the CPU time, likewise: whatever happened before, the lowest plan can still be looked for.
+// Of the CPU time, likewise: what is left is for the lowest plan, where no search has found one that fits.
 inline constexpr double kAboveFloorTime = 0.8;
 inline constexpr double kPackingShare = 0.03;   // for each of a few tries
 inline constexpr double kInsideShare = 1.2;     // for a plan whose addresses fit, all tries together
 inline constexpr double kLowestPlaceShare = 0.4;  // for the addresses of the lowest plan, where none was found
 inline constexpr double kContinueShare = 0.05;  // to go on from a plan, for each of a few tries
 
-// For a whole plan, whatever it takes: ends with four times the time limit in CPU time. Everything that
-// is done for the plan is a part of it.
+// For a whole plan: everything that is done for it is a part of this. Ends with four times the time limit, in
+// work and in CPU time.
 Effort effort_of_plan(const PlanOptions& options);
 
 // The work that is a share of what the options allow: a time limit, or a number of orders to look at.
