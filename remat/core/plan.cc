@@ -83,7 +83,7 @@ int64_t needed_bytes(const Graph& graph, const Plan& plan) {
 // The plan that goes lowest, with addresses: where no search has found one that fits. Its floor is what
 // it needs with addresses.
 Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enough, Effort& effort) {
-  Plan lowest = plan_for_floor(graph, options.keep_order, effort);
+  Plan lowest = plan_for_floor(graph, options, effort);
   Effort placing = effort.part(place_work(graph, options, kLowestPlaceShare));
   lowest.placement = addresses(graph, lowest.order, enough, placing);
   const int64_t needed = needed_bytes(graph, lowest);
@@ -200,7 +200,7 @@ Baseline keep_all_baseline(const Graph& graph) {
 
 Floor floor(const Graph& graph, const PlanOptions& limits) {
   Effort effort = effort_of_plan(limits);
-  return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
+  return *plan_for_floor(graph, {.stages = limits.stages}, effort).floor;
 }
 
 Floor floor(const Graph& graph, const Plan& plan, const PlanOptions& limits) {

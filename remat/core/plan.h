@@ -31,13 +31,19 @@ struct PlanProgress {
 // table.
 struct SearchStages {
   bool constructions = true;  // start from the plans of other strategies
+  bool chain_dp = true;       // among them that of chain_dp
+  bool early_updates = true;  // orders in which updates come as soon as they can
   bool reorder = true;        // other orders of the same runs, before anything is run again
+  bool insert_many = true;    // in large graphs, many insertions at a time
   bool lower_targets = true;  // where nothing fits yet, aim below the budget
   bool ruin = true;           // take out a few re-runs and repair
   bool second_start = true;   // that from the lowest order as well, close to the floor in small graphs
   bool flatten = true;        // before that, move runs so that less lies close to the budget
   bool bound = true;          // stop where a bound shows that nothing is left to gain
+  bool coarse_bound = true;   // of two bounds, that of every plan of the large storages
   bool windows = true;        // plans from the relaxation that bounds are proven with
+  bool polish = true;         // what is close to such a plan is repaired and improved
+  bool packable = true;       // orders of the same runs for which addresses are easier to find
 };
 
 struct PlanOptions {

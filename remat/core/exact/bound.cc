@@ -202,7 +202,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   if (chain.empty()) return once_ns;
 
   const std::optional<int64_t> of_large =
-      least_extra_of_large(graph, budget_bytes, effort, options.enough_ns - once_ns);
+      options.coarse ? least_extra_of_large(graph, budget_bytes, effort, options.enough_ns - once_ns) : 0;
   if (!of_large) return std::nullopt;
   if (!has_solver()) return once_ns + *of_large;
   int64_t extra_ns = *of_large;

@@ -18,6 +18,7 @@ namespace remat {
 // satisfies (window_model.h, with the proof), for a chain of dependent ops as cuts.
 struct BoundOptions {
   int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
+  bool coarse = true;  // the first of the two; off to see what it is worth
 };
 
 // A lower bound on the time of every plan whose peak is within the budget; at least the time of

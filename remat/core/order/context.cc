@@ -32,6 +32,7 @@ SearchContext::SearchContext(const Graph& of, const SearchSettings& settings)
     : graph(of),
       budget_bytes(settings.budget_bytes),
       keep_order(settings.keep_order),
+      insert_many(settings.insert_many),
       random(settings.seed),
       cost(of),
       passing(of),

@@ -60,6 +60,7 @@ struct SearchSettings {
   bool rerun = true;  // ops, ...
   bool pack = true;   // ... and which moves there are
   bool offload = true;
+  bool insert_many = true;  // in large graphs, many insertions at a time
   // What a nanosecond of a transfer counts for, where a search chooses between it and others: the channel
   // cannot carry everything.
   double channel_price = 0;
@@ -83,6 +84,7 @@ struct SearchContext {
   const Graph& graph;
   int64_t budget_bytes;
   bool keep_order;
+  bool insert_many;
   Random random;
   OrderCost cost;
   Passing passing;

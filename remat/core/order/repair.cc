@@ -26,7 +26,7 @@ constexpr double kLeastShare = 0.01;
 }  // namespace
 
 bool Repair::run(FoundOrder& found) {
-  const bool many = context_.graph.ops.size() > kMostOpsOneByOne;
+  const bool many = context_.insert_many && context_.graph.ops.size() > kMostOpsOneByOne;
   while (!found.fits && !effort_.exhausted() && ((many && insert_many(found)) || step(found))) {
   }
   return found.fits;

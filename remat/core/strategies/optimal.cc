@@ -82,7 +82,7 @@ class Optimal {
   // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
     if (infeasible_) {
-      Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
+      Plan lowest = plan_for_floor(graph_, options_, effort_);
       best_ = make_plan(graph_, "search", std::move(lowest.order), options_.budget_bytes);
       best_.floor = lowest.floor;
     } else {
@@ -168,11 +168,12 @@ class Optimal {
   // Takes the plan; what is close to one is repaired first.
   void propose(const WindowSearchResult& found) {
     if (!found.order.empty()) take(found.order);
-    if (found.proposal.empty()) return;
+    if (found.proposal.empty() || !options_.stages.polish) return;
     Effort effort = effort_.part(kPolishWork);
     SearchContext context(graph_, {.budget_bytes = options_.budget_bytes,
                                    .keep_order = options_.keep_order,
-                                   .seed = options_.seed});
+                                   .seed = options_.seed,
+                                   .insert_many = options_.stages.insert_many});
     FoundOrder start = context.start(found.proposal, effort);
     if (!Repair(context, effort).run(start)) return;
     prune(context, start, start.order.size(), effort);

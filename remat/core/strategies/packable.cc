@@ -25,6 +25,7 @@ constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
 }  // namespace
 
 void make_packable(const Graph& graph, const PlanOptions& options, Effort& effort, Plan& plan) {
+  if (!options.stages.packable) return;
   if (!plan.feasible || options.keep_order || plan.order.size() > kMostRuns) return;
   const int64_t share = work_share(graph, options, kPackingShare);
   const int64_t external_bytes = graph.external_bytes();

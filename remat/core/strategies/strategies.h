@@ -35,8 +35,9 @@ Plan plan_best(const Graph& graph, const PlanOptions& options, Effort& effort);
 Plan keep_all_instead(const Graph& graph, const PlanOptions& options, std::string_view strategy,
                       std::string note);
 
-// The plan behind floor(): the lowest peak we know how to reach. The step's time does not count.
-Plan plan_for_floor(const Graph& graph, bool keep_order, Effort& effort);
+// The plan behind floor(): the lowest peak we know how to reach. The step's time does not
+// count. Of the options, `keep_order` and `stages` do.
+Plan plan_for_floor(const Graph& graph, const PlanOptions& options, Effort& effort);
 
 // `search` as larger graphs see it: without looking at every plan of a small one first.
 Plan plan_local_search(const Graph& graph, const PlanOptions& options, Effort& effort);

@@ -97,7 +97,7 @@ class MovesSearch {
 
   // Greedy gets stuck close to the floor.
   void go_lowest(SearchContext& context, FoundOrder& best) {
-    Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
+    Plan lowest = plan_for_floor(graph_, options_, effort_);
     floor_ = lowest.floor;
     Effort own = effort_.part(work_share(graph_, options_, kMovesShare));
     FoundOrder start = context.start(std::move(lowest.order), own);
@@ -109,6 +109,7 @@ class MovesSearch {
     return {.budget_bytes = options_.budget_bytes,
             .keep_order = options_.keep_order,
             .seed = options_.seed,
+            .insert_many = options_.stages.insert_many,
             .channel_price = channel_price};
   }
 

@@ -27,7 +27,9 @@ TEST(Search, IsRightWithoutAnyOfItsStages) {
   constexpr bool SearchStages::*kAll[] = {
       &SearchStages::constructions, &SearchStages::reorder, &SearchStages::lower_targets,
       &SearchStages::ruin,          &SearchStages::flatten, &SearchStages::second_start,
-      &SearchStages::bound,         &SearchStages::windows};
+      &SearchStages::bound,         &SearchStages::windows,       &SearchStages::chain_dp,
+      &SearchStages::early_updates, &SearchStages::insert_many,   &SearchStages::coarse_bound,
+      &SearchStages::polish,        &SearchStages::packable};
   for (uint64_t seed = 0; seed < testing::property_graphs(6, 1); ++seed) {
     std::mt19937_64 generator(seed);
     testing::RandomGraphOptions shape;

@@ -54,7 +54,7 @@ TEST(Shares, EndWithTheCpuTimeOfTheWholePlan) {
 TEST(Shares, ArePaidByTheWholePlan) {
   const Case made = recomputing_case();
   Effort floor_only;
-  plan_for_floor(made.graph, false, floor_only);
+  plan_for_floor(made.graph, {}, floor_only);
   EXPECT_GT(floor_only.spent(), 0);
   Effort local;
   plan_local_search(made.graph, made.options, local);
