@@ -12,7 +12,7 @@
 #include "remat/core/rewrite.h"
 #include "tests/testing/property_count.h"
 #include "tests/testing/random_graph.h"
-#include "tests/testing/random_shifts.h"
+#include "tests/testing/random_moves.h"
 #include "tests/testing/random_order.h"
 
 namespace remat {
