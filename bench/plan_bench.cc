@@ -3,6 +3,8 @@
 // Every strategy on every graph at a range of budgets, in one table, and what is asked of it as
 // counts: `auto` the best in every cell, monotone along every row, and the one that goes lowest.
 // Exits with 1 if `verify` rejects a plan.
+//
+// plan_bench stages: the same plans of `auto` without each stage of its search, in another table.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,13 +14,13 @@
 #include <exception>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "bench/generator/graphs.h"
 #include "bench/plan_cells.h"
 #include "bench/plan_checks.h"
+#include "bench/plan_stages.h"
 #include "remat/cli/exit_code.h"
 #include "remat/cli/files.h"
 #include "remat/core/error.h"
@@ -31,6 +33,10 @@ namespace {
 
 constexpr std::string_view kJudged = "auto";
 constexpr size_t kLargestUnnamed = 6'000;  // ops; recompute_all grows quadratically
+// Of `stages`: small and large, with and without an update.
+const std::vector<std::string> kStageGraphs = {
+    "mlp", "unet", "resnet18", "resnet50", "vit_small", "gpt2_small_adamw", "deep_gpt_5k"};
+const std::vector<double> kStageBudgets = {60, 50, 30, 20};
 
 struct Arguments {
   std::vector<std::string> files;
@@ -45,21 +51,14 @@ std::vector<std::string> all_strategies() {
   return names;
 }
 
-const std::map<std::string, bool SearchStages::*> kStages = {
-    {"constructions", &SearchStages::constructions},
-    {"reorder", &SearchStages::reorder},
-    {"lower_targets", &SearchStages::lower_targets},
-    {"ruin", &SearchStages::ruin},
-    {"second_start", &SearchStages::second_start},
-    {"flatten", &SearchStages::flatten},
-    {"bound", &SearchStages::bound},
-    {"windows", &SearchStages::windows},
-};
-
 std::vector<std::string> stage_names() {
   std::vector<std::string> names;
-  for (const auto& [name, stage] : kStages) names.push_back(name);
+  for (const Stage& stage : search_stages()) names.emplace_back(stage.name);
   return names;
+}
+
+void leave_out(std::string_view name, SearchStages& stages) {
+  stages.*std::ranges::find(search_stages(), name, &Stage::name)->on = false;
 }
 
 using Rows = std::vector<std::vector<std::string>>;  // the header first
@@ -147,7 +146,7 @@ std::string placements_text(const Placements& found) {
   return out;
 }
 
-// Prints what verify rejected; returns how many plans that were.
+// Prints each plan that verify rejected; returns how many that were.
 int64_t report_violations(const std::vector<GraphRows>& graphs) {
   int64_t count = 0;
   for (const GraphRows& graph : graphs) {
@@ -160,7 +159,6 @@ int64_t report_violations(const std::vector<GraphRows>& graphs) {
       }
     }
   }
-  std::cout << fmt::format("- rejected by verify: {} plans\n", count);
   return count;
 }
 
@@ -190,7 +188,7 @@ void show_progress(const std::string& graph, std::string_view strategy, double b
   std::cerr << fmt::format("\r\033[K{} {} {} %", graph, strategy, budget_percent) << std::flush;
 }
 
-ExitCode run(Arguments& arguments) {
+std::vector<GraphRows> plan_all(Arguments& arguments) {
   std::ranges::sort(arguments.grid.budget_percents, std::greater());
   const bool terminal = isatty(STDERR_FILENO) != 0;
   std::vector<GraphRows> graphs;
@@ -203,13 +201,45 @@ ExitCode run(Arguments& arguments) {
     graphs.push_back(plan_cells(name, graph, arguments.grid));
   });
   if (terminal) std::cerr << "\r\033[K";
+  return graphs;
+}
+
+ExitCode run(Arguments& arguments) {
+  const std::vector<GraphRows> graphs = plan_all(arguments);
   std::cout << plans_text(graphs, arguments) << "\n";
   std::cout << check_text("is the best or equal", check_best(graphs, kJudged),
                           "cells in which any strategy fits");
   std::cout << check_text("is monotone in the budget", check_monotone(graphs, kJudged), "rows");
   std::cout << placements_text(check_placements(graphs));
   const int64_t violations = report_violations(graphs);
+  std::cout << fmt::format("- rejected by verify: {} plans\n", violations);
   std::cout << lowest_text(lowest_budgets(graphs, kJudged, {"search", "optimal"}), arguments.markdown);
+  return violations == 0 ? kDone : kError;
+}
+
+// A row as soon as it is known: all of them take a quarter of an hour.
+ExitCode compare_stages(Arguments& arguments) {
+  arguments.grid.strategies = {std::string(kJudged)};
+  int64_t violations = 0;
+  const auto plans_without = [&](std::string_view stage) {
+    Arguments own = arguments;
+    if (!stage.empty()) leave_out(stage, own.grid.stages);
+    std::vector<GraphRows> graphs = plan_all(own);
+    violations += report_violations(graphs);
+    return graphs;
+  };
+  const auto show = [&](std::string_view name, const StageWorth& worth) {
+    std::cout << fmt::format("| `{}` | {} | {} | {:+.2f} | {} | {} | {} | {:.1f} |\n", name, worth.slower,
+                             worth.faster, worth.points,
+                             worth.worst.empty() ? "" : fmt::format("{}: {:+.2f}", worth.worst, worth.worst_points),
+                             worth.higher, worth.wasted, worth.seconds)
+              << std::flush;
+  };
+  const std::vector<GraphRows> with = plans_without("");
+  std::cout << "| without | slower | faster | points | worst cell | lowest budget higher | arena above live | CPU s |\n"
+               "|---|---:|---:|---:|---|---:|---:|---:|\n";
+  show("nothing", worth_of_stage(with, with));
+  for (const Stage& stage : search_stages()) show(stage.name, worth_of_stage(with, plans_without(stage.name)));
   return violations == 0 ? kDone : kError;
 }
 
@@ -239,13 +269,14 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option_function<std::vector<std::string>>(
          "--without",
          [&](const std::vector<std::string>& names) {
-           for (const std::string& name : names) arguments.grid.stages.*kStages.at(name) = false;
+           for (const std::string& name : names) leave_out(name, arguments.grid.stages);
          },
          "Stages of strategies that search, to see what each contributes")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(stage_names()))
       ->type_name("STAGE");
+  app.add_flag("--placed", arguments.grid.placed, "Plans whose addresses fit as well");
   app.add_flag("--markdown", arguments.markdown, "Tables for documents");
 }
 
@@ -258,9 +289,14 @@ int main(int argc, char** argv) {
   arguments.grid.budget_percents = {90, 80, 70, 60, 50, 40, 30, 20};
   CLI::App app("Every strategy on every graph at a range of budgets", "plan_bench");
   remat::bench::add_options(app, arguments);
+  remat::bench::Arguments staged = arguments;
+  staged.graphs = remat::bench::kStageGraphs;
+  staged.grid.budget_percents = remat::bench::kStageBudgets;
+  CLI::App* stages = app.add_subcommand("stages", "What each stage of the search contributes");
+  remat::bench::add_options(*stages, staged);
   try {
     app.parse(argc, argv);
-    return remat::bench::run(arguments);
+    return stages->parsed() ? remat::bench::compare_stages(staged) : remat::bench::run(arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? remat::kDone : remat::kUsage;
   } catch (const std::exception& error) {

@@ -86,6 +86,7 @@ GraphRows plan_cells(const std::string& name, const Graph& graph, const Grid& gr
       options.budget_bytes = parse_budget(fmt::format("{}%", budget), baseline.peak_bytes);
       options.time_limit_seconds = grid.time_limit_seconds;
       options.stages = grid.stages;
+      options.placed = grid.placed;
       return options;
     };
     for (const double budget : grid.budget_percents) {

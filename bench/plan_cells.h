@@ -45,6 +45,7 @@ struct Grid {
   std::vector<double> budget_percents;  // falling
   double time_limit_seconds = 2;
   SearchStages stages = {};
+  bool placed = false;  // plans with addresses that fit
   // Called before each plan is made.
   std::function<void(std::string_view strategy, double budget_percent)> progress = {};
 };

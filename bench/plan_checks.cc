@@ -28,14 +28,6 @@ const Row* best_other(const GraphRows& graph, std::string_view strategy, size_t 
   return best;
 }
 
-std::optional<double> lowest_met(const Row& row) {
-  std::optional<double> lowest = row.lowest_percent;
-  for (const Cell& cell : row.cells) {
-    if (cell.feasible) lowest = std::min(lowest.value_or(cell.budget_percent), cell.budget_percent);
-  }
-  return lowest;
-}
-
 // Whether going from `larger` to `smaller` budget is as it should be.
 bool monotone(const Cell& larger, const Cell& smaller) {
   if (!smaller.feasible) return true;
@@ -43,6 +35,14 @@ bool monotone(const Cell& larger, const Cell& smaller) {
 }
 
 }  // namespace
+
+std::optional<double> lowest_met(const Row& row) {
+  std::optional<double> lowest = row.lowest_percent;
+  for (const Cell& cell : row.cells) {
+    if (cell.feasible) lowest = std::min(lowest.value_or(cell.budget_percent), cell.budget_percent);
+  }
+  return lowest;
+}
 
 Check check_best(const std::vector<GraphRows>& graphs, std::string_view strategy) {
   Check check;

@@ -28,6 +28,8 @@ Check check_best(const std::vector<GraphRows>& graphs, std::string_view strategy
 Check check_monotone(const std::vector<GraphRows>& graphs, std::string_view strategy);
 
 // The lowest budget that was met, in percent; none if none was.
+std::optional<double> lowest_met(const Row& row);
+
 struct Lowest {
   std::string graph;
   std::optional<double> own;

@@ -32,7 +32,7 @@ function(remat_flags target)
 endfunction()
 
 # For what spends its time in the core or in LibTorch: hardly optimised, with sanitizers not at all, so that it
-# compiles sooner. Whoever shares the compiled headers of such a target must be one too: g++ 12 crashes on those of a
+# compiles sooner. A target that shares its compiled headers must be such a target too: g++ 12 crashes on those of a
 # lower level.
 function(remat_light target)
   if(REMAT_SANITIZE OR REMAT_SANITIZE_THREAD)

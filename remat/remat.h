@@ -18,6 +18,7 @@
 #include "remat/core/fit.h"
 #include "remat/core/graph.h"
 #include "remat/core/graph_text.h"
+#include "remat/core/moves.h"
 #include "remat/core/place.h"
 #include "remat/core/plan.h"
 #include "remat/core/plan_file.h"

@@ -126,7 +126,7 @@ int run(const PlanArguments& arguments) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       schedule = rewrite(graph, made.order);
       order = made.order;
-      if (!least) least = floor(graph, made);
+      if (!least) least = floor(graph, made, options);
       PlanReport report = report_plan(graph, made, schedule, *least, budget);
       report.graph = graph_name;
       report.strategy = name;
@@ -192,7 +192,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->type_name("S")
       ->capture_default_str();
   command
-      ->add_option("--moves", arguments->options.max_moves,
+      ->add_option("--orders", arguments->options.max_orders,
                    "Orders a search may look at; the time is not looked at then")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");

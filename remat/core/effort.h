@@ -26,15 +26,15 @@ class Effort {
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
   // What an idle machine does in that time.
   static int64_t work_of_seconds(double seconds);
-  // The CPU time after which what was to take so long is ended: four times as much, more under sanitizers. A
-  // machine that is no more than that much slower than the counted work supposes gives the same result.
+  // The CPU time after which a search with this time limit is ended in any case: four times the limit, more under
+  // sanitizers. Up to there a slow machine gives the same result as a fast one.
   static double most_cpu_seconds(double seconds);
 
   // Limited by CPU time from now on, and by work.
   // `stop` is asked now and then; once it is true, the CPU time has ended.
   explicit Effort(double cpu_seconds = std::numeric_limits<double>::infinity(),
                   std::function<bool()> stop = {}, int64_t work = kUnlimited);
-  // So much, whatever CPU time it takes.
+  // So much work, in any CPU time.
   static Effort of_work(int64_t work) { return Effort(nullptr, work); }
   Effort(const Effort&) = delete;
   Effort& operator=(const Effort&) = delete;

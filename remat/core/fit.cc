@@ -162,7 +162,8 @@ class Search {
     Prediction& prediction = predictions_[size];
     if (!prediction.floor_bytes) {
       say(concat("the least that size ", in_units(size), " needs"));
-      prediction.floor_bytes = floor(graph_at(size)).bytes;
+      const PlanOptions limits{.time_limit_seconds = options_.plan_seconds};
+      prediction.floor_bytes = floor(graph_at(size), limits).bytes;
     }
     return *prediction.floor_bytes;
   }

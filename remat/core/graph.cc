@@ -69,4 +69,22 @@ std::vector<OpId> given_order(const Graph& graph) {
   return order;
 }
 
+std::vector<Value> output_values(const Graph& graph) {
+  std::vector<Value> values;
+  for (const StorageId id : graph.outputs) {
+    if (!graph.storage(id).external()) values.push_back({id, graph.last_version(id)});
+  }
+  return values;
+}
+
+bool is_output(const Graph& graph, const Value& value) {
+  return graph.storage(value.storage).output && value.version == graph.last_version(value.storage);
+}
+
+std::optional<OpId> next_change(const Graph& graph, const Value& value) {
+  const std::vector<OpId>& changers = graph.storage(value.storage).changers;
+  const size_t next = static_cast<size_t>(value.version);
+  return next < changers.size() ? std::optional(changers[next]) : std::nullopt;
+}
+
 }  // namespace remat

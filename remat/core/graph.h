@@ -102,7 +102,7 @@ struct Op {
 // the packed bytes, or all that `readers` look at does.
 struct PackedForm {
   StorageId storage{};
-  std::string rule;  // says to whoever runs the step how: "two_values"
+  std::string rule;  // how, for what runs the step: "two_values"
   int64_t bytes = 0;
   int64_t pack_ns = 0;
   std::optional<int64_t> unpack_ns;  // none: it cannot be unpacked, only `readers` can use it
@@ -131,6 +131,8 @@ struct ChannelModel {
 
 // What can be done with a value besides keeping it and making it again: see moves.h.
 enum class MoveKind : uint8_t { pack, unpack, offload, prefetch, read_packed };
+// Whether it goes over the channel.
+constexpr bool is_transfer(MoveKind kind) { return kind == MoveKind::offload || kind == MoveKind::prefetch; }
 struct Move {
   MoveKind kind{};
   Value value;     // that is moved
@@ -163,6 +165,7 @@ struct Graph {
   bool is_move(OpId id) const { return index(id) >= ops.size(); }
   bool is_form(StorageId id) const { return index(id) >= storages.size(); }
   const Move& move(OpId id) const { return moves[index(id) - ops.size()]; }
+  bool is_transfer(OpId id) const { return is_move(id) && remat::is_transfer(move(id).kind); }
   size_t op_count() const { return ops.size() + moves.size(); }  // moves included
   size_t storage_count() const { return storages.size() + forms.size(); }
   // The op itself, or the one of which a read_packed is another form.
@@ -185,5 +188,12 @@ struct Graph {
 
 // Every op once, in the order given.
 std::vector<OpId> given_order(const Graph& graph);
+
+// What the step's end needs: the outputs, at their last version. Externals are there in any case.
+std::vector<Value> output_values(const Graph& graph);
+bool is_output(const Graph& graph, const Value& value);
+
+// The op that makes the next version of what the value is a version of; none for the last.
+std::optional<OpId> next_change(const Graph& graph, const Value& value);
 
 }  // namespace remat

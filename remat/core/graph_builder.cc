@@ -117,6 +117,17 @@ void number_externals_first(Graph& graph) {
 
 }  // namespace
 
+OpSpec OpSpec::like(const Op& op) {
+  return {.name = op.name,
+          .phase = op.phase,
+          .kind = op.kind,
+          .time_ns = op.time_ns,
+          .workspace_bytes = op.workspace_bytes,
+          .random = op.random,
+          .once = op.once,
+          .scope = op.scope};
+}
+
 StorageId GraphBuilder::find(std::string_view storage, const char* where) const {
   const auto found = storage_named_.find(storage);
   if (found == storage_named_.end()) {

@@ -37,6 +37,9 @@ struct OpSpec {
   bool random = false;
   bool once = false;
   std::string scope = {};
+
+  // What an op of another graph is, but for the storages that it touches.
+  static OpSpec like(const Op& op);
 };
 
 // A packed form by name.

@@ -19,9 +19,9 @@ namespace remat {
 //     a            ├──────────────────┤                     ├────────────────────┤
 //     channel            ▒▒▒▒▒▒▒▒▒▒▒▒▒                      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
 //
-// The write of an offload begins as soon as nobody has used the copy last before it (f1), and has ended
-// where the offload stands: there the copy is freed. A prefetch takes the bytes and begins to read; who
-// uses them first waits (b1). A value is idle where it is packed or away: a read in between would
+// The write of an offload begins after the last use of the copy before it (f1), and has ended where the offload
+// stands: there the copy is freed. A prefetch takes the bytes and begins to read; the op that uses them first
+// waits (b1). A value is idle where it is packed or away: a read in between would
 // need another copy. An op that can read packed bytes has a move of its own, read_packed, which stands
 // in its place.
 

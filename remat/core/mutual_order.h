@@ -28,7 +28,4 @@ inline bool keep_mutual_order(const Op& a, const Op& b) {
   return false;
 }
 
-// Whether the op is in any class.
-inline bool keeps_mutual_order(const Op& op) { return keep_mutual_order(op, op); }
-
 }  // namespace remat

@@ -31,7 +31,8 @@ inline constexpr int64_t kNoAddress = -1;
 
 struct PlaceOptions {
   // Turned into counted work, as that of PlanOptions: the same schedule with the same limit has the same
-  // placement. 0: greedy orders only, which always finish.
+  // placement. 0: greedy orders only, which always finish. The default is what the first try of a placed plan
+  // has of plan()'s own default, so that both find the same addresses.
   double time_limit_seconds = 1.6;
   int64_t enough_bytes = 0;   // an arena of so much need not be smaller
   PackingStages stages = {};  // to measure what each is worth: bench/README.md has the table

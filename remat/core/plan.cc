@@ -67,11 +67,13 @@ Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy
   return plan_with(strategy, graph, options, effort);
 }
 
-Placement addresses(const Graph& graph, const PlanOptions& options, const std::vector<OpId>& order,
-                    int64_t enough_bytes, Effort& effort) {
-  Effort own = effort.part(options.max_moves > 0 ? Effort::kUnlimited
-                                                 : work_share(graph, options, kPlaceShare));
-  return place(graph, rewrite(graph, order), {.enough_bytes = enough_bytes}, own);
+// With a limit on orders instead of time, finding addresses has none.
+int64_t place_work(const Graph& graph, const PlanOptions& options, double share) {
+  return options.max_orders > 0 ? Effort::kUnlimited : work_share(graph, options, share);
+}
+
+Placement addresses(const Graph& graph, const std::vector<OpId>& order, int64_t enough_bytes, Effort& effort) {
+  return place(graph, rewrite(graph, order), {.enough_bytes = enough_bytes}, effort);
 }
 
 int64_t needed_bytes(const Graph& graph, const Plan& plan) {
@@ -81,8 +83,9 @@ int64_t needed_bytes(const Graph& graph, const Plan& plan) {
 // The plan that goes lowest, with addresses: where no search has found one that fits. Its floor is what
 // it needs with addresses.
 Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enough, Effort& effort) {
-  Plan lowest = plan_for_floor(graph, options.keep_order, effort);
-  lowest.placement = addresses(graph, options, lowest.order, enough, effort);
+  Plan lowest = plan_for_floor(graph, options, effort);
+  Effort placing = effort.part(place_work(graph, options, kLowestPlaceShare));
+  lowest.placement = addresses(graph, lowest.order, enough, placing);
   const int64_t needed = needed_bytes(graph, lowest);
   lowest.feasible = needed <= options.budget_bytes;
   if (lowest.floor) {
@@ -92,17 +95,19 @@ Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enoug
 }
 
 // Whether the plan, or one for a little less wherever the addresses need more than the live bytes, has
-// addresses inside the budget.
+// addresses inside the budget. All tries share the effort; looking for the addresses of one takes at most
+// two thirds of what is left, so that a plan for less can follow.
 bool place_inside(const Graph& graph, const PlanOptions& options, const Strategy& strategy, Plan& plan,
                   int64_t enough, Effort& effort) {
-  constexpr int kAttempts = 6;
+  constexpr int kAttempts = 6;  // more were never needed
   PlanOptions tighter = options;
   // Proven for the budget that was asked for, which is more than the later ones.
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
   for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
     if (!plan.placement) {
-      plan.placement = addresses(graph, options, plan.order, enough, effort);
+      Effort placing = effort.part(effort.left() / 3 * 2);
+      plan.placement = addresses(graph, plan.order, enough, placing);
     }
     const int64_t needed = needed_bytes(graph, plan);
     if (needed <= options.budget_bytes) {
@@ -142,13 +147,16 @@ Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy&
   }
   const std::optional<int64_t> bound = plan.lower_bound_time_ns;
   const std::optional<Floor> least = plan.floor;
-  const bool inside = place_inside(graph, options, strategy, plan, enough, effort);
+  Effort placing = effort.part(place_work(graph, options, kInsideShare));
+  // A plan that only recomputes may follow.
+  Effort first = placing.part(recomputing ? placing.left() / 2 : Effort::kUnlimited);
+  const bool inside = place_inside(graph, options, strategy, plan, enough, first);
   // What moves leaves gaps that are hard to fill, and may have cost more than it was worth.
   const auto better = [&] { return recomputing->feasible && (!inside || recomputing->time_ns < plan.time_ns); };
   if (recomputing && better()) {
     const Graph fewer = without_moves(graph);
     make_packable(fewer, options, effort, *recomputing);
-    if (place_inside(fewer, options, strategy, *recomputing, enough, effort) && better()) {
+    if (place_inside(fewer, options, strategy, *recomputing, enough, placing) && better()) {
       return chosen_among_moves(graph, *std::move(recomputing));
     }
   }
@@ -190,13 +198,13 @@ Baseline keep_all_baseline(const Graph& graph) {
   return {peak.bytes, peak.time_ns};
 }
 
-Floor floor(const Graph& graph) {
-  Effort effort = effort_of_plan({});
-  return *plan_for_floor(graph, /*keep_order=*/false, effort).floor;
+Floor floor(const Graph& graph, const PlanOptions& limits) {
+  Effort effort = effort_of_plan(limits);
+  return *plan_for_floor(graph, {.stages = limits.stages}, effort).floor;
 }
 
-Floor floor(const Graph& graph, const Plan& plan) {
-  return plan.floor ? *plan.floor : floor(graph);
+Floor floor(const Graph& graph, const Plan& plan, const PlanOptions& limits) {
+  return plan.floor ? *plan.floor : floor(graph, limits);
 }
 
 }  // namespace remat

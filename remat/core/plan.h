@@ -22,7 +22,7 @@ inline constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
 // The best plan that a planner has found so far, for a progress display.
 struct PlanProgress {
   std::string_view strategy;
-  int64_t moves = 0;  // plans looked at
+  int64_t orders = 0;  // looked at
   int64_t best_peak_bytes = 0;
   int64_t best_time_ns = 0;
 };
@@ -31,13 +31,19 @@ struct PlanProgress {
 // table.
 struct SearchStages {
   bool constructions = true;  // start from the plans of other strategies
+  bool chain_dp = true;       // among them that of chain_dp
+  bool early_updates = true;  // orders in which updates come as soon as they can
   bool reorder = true;        // other orders of the same runs, before anything is run again
+  bool insert_many = true;    // in large graphs, many insertions at a time
   bool lower_targets = true;  // where nothing fits yet, aim below the budget
   bool ruin = true;           // take out a few re-runs and repair
   bool second_start = true;   // that from the lowest order as well, close to the floor in small graphs
   bool flatten = true;        // before that, move runs so that less lies close to the budget
   bool bound = true;          // stop where a bound shows that nothing is left to gain
+  bool coarse_bound = true;   // of two bounds, that of every plan of the large storages
   bool windows = true;        // plans from the relaxation that bounds are proven with
+  bool polish = true;         // what is close to such a plan is repaired and improved
+  bool packable = true;       // orders of the same runs for which addresses are easier to find
 };
 
 struct PlanOptions {
@@ -48,12 +54,12 @@ struct PlanOptions {
   // with its addresses.
   bool placed = false;
   // For strategies that search. It is turned into an amount of counted work that an idle machine does
-  // well within it; four times as much CPU time ends the search whatever the count says.
+  // well within it; four times as much CPU time ends the search even if counted work is left.
   double time_limit_seconds = 2.0;
   bool keep_order = false;           // first runs stay in the order of the graph
   SearchStages stages = {};          // of strategies that search
   // Orders a search may look at. If set, the time is not looked at at all.
-  int64_t max_moves = 0;
+  int64_t max_orders = 0;
   uint64_t seed = 1;                 // same graph, options and seed: same plan
   // Orders of more runs are not built: recompute_all on a deep graph grows quadratically. 0: some
   // millions, for which there is memory.
@@ -120,10 +126,10 @@ struct Baseline {
 };
 Baseline keep_all_baseline(const Graph& graph);
 
-// The least peak that any of our constructions reaches, whatever the step then takes. Looks for it no
-// longer than plan() with its defaults.
-Floor floor(const Graph& graph);
+// The least peak that any of our constructions reaches; the step's time does not count. Ends where plan() with
+// these options would: their time limit and `stop` count, nothing else.
+Floor floor(const Graph& graph, const PlanOptions& limits = {});
 // The same, without paying for it again where the plan has it.
-Floor floor(const Graph& graph, const Plan& plan);
+Floor floor(const Graph& graph, const Plan& plan, const PlanOptions& limits = {});
 
 }  // namespace remat

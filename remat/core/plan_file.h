@@ -18,7 +18,7 @@ struct SavedCourse {
   // A number made from the calls of the program that the graph was recorded from, which core only
   // carries; none where the graph came from a file.
   std::optional<uint64_t> fingerprint;
-  int64_t threads = 0;              // that the times were measured with; 0 where nobody measured
+  int64_t threads = 0;              // that the times were measured with; 0 where they were not measured
   std::vector<std::string> inputs;  // what the batch looks like, a word each: "input0:Float[8,3,32,32]"
   int64_t budget_bytes = kNoBudget;  // that it was planned for
   Graph graph;                       // with times
@@ -31,7 +31,7 @@ struct SavedCourse {
 
 // What was found out about a program once, for the processes after this one.
 struct PlanFile {
-  std::string library;   // library_version() of whoever planned
+  std::string library;   // library_version() of the process that planned
   std::string libtorch;  // its version; "none" where the graphs came from files
   std::vector<SavedCourse> courses;
 };

@@ -10,6 +10,7 @@
 
 #include "remat/core/error.h"
 #include "remat/core/mutual_order.h"
+#include "remat/core/needed_copies.h"
 #include "remat/core/reuse.h"
 
 namespace remat {
@@ -42,11 +43,7 @@ class Rewriter {
       const Op& op = graph_.ops[static_cast<size_t>(missing - has_run_.begin())];
       throw Error(concat("[rewrite] op ", op.name, " is not in the order; expected every op once"));
     }
-    for (const StorageId id : graph_.outputs) {
-      if (!graph_.storage(id).external()) {
-        use({id, graph_.last_version(id)}, "the step's output", kForever);
-      }
-    }
+    for (const Value& value : output_values(graph_)) use(value, "the step's output", kForever);
     write_steps();
     if (!writes_.empty()) number_in_order_of_steps();
     return std::move(schedule_);
@@ -62,30 +59,21 @@ class Rewriter {
     size_t position;  // of the offload, where it has ended
   };
 
-  // Transfers of which nobody needs the result. From the end, with the copies of each value that are
-  // needed from there on.
+  // Transfers of which nothing needs the result.
   void leave_out_needless_transfers() {
-    std::vector<int32_t> needed(holders_.size(), 0);
-    const auto count = [&](const Value& value) -> int32_t& { return needed[number(value)]; };
-    for (const StorageId id : graph_.outputs) count({id, graph_.last_version(id)}) = 1;
+    NeededCopies needed(holders_.size());
+    for (const Value& value : output_values(graph_)) needed.read(number(value));
     for (size_t i = order_.size(); i-- > 0;) {
       const OpId id = order_[i];
       if (index(id) < graph_.op_count()) {
         const Op& op = graph_.op(id);
-        const StepKind kind = step_kind_of(graph_, id);
-        const bool is_transfer = kind == StepKind::offload || kind == StepKind::prefetch;
         const int32_t version = graph_.created_version(id);
-        if (is_transfer && count({op.creates[0], version}) == 0) continue;
-        for (const StorageId created : op.creates) {
-          int32_t& copies = count({created, version});
-          copies = std::max(0, copies - 1);
-        }
+        if (graph_.is_transfer(id) && !needed.needed(number({op.creates[0], version}))) continue;
+        for (const StorageId created : op.creates) needed.make(number({created, version}));
         for (const Value& value : op.updates) {
-          int32_t& copies = count({value.storage, value.version + 1});
-          copies = std::max(0, copies - 1);
-          ++count(value);
+          needed.change(number(value), number({value.storage, value.version + 1}));
         }
-        for (const Value& value : op.reads) count(value) = std::max(1, count(value));
+        for (const Value& value : op.reads) needed.read(number(value));
       }
       needed_.push_back(id);
     }

@@ -31,7 +31,7 @@ struct RewriteOptions {
 //   place is not taken yet; externals and outputs, at their last version, do not die;
 // - moves (moves.h) stand where they are in the order, but for offloads: the step `offload` comes right
 //   after the last use of the copy, and the copy is freed, when it is written, where the offload stands.
-//   Transfers that nobody needs are left out.
+//   Transfers whose result no op needs are left out.
 //
 // Throws Error if the order is not legal: an op missing, a value that nothing holds at that point, a
 // re-run of an op that must not be re-run, random ops, `once` ops or ops with effects run for the

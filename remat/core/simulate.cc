@@ -20,7 +20,7 @@ size_t role_of(const Graph& graph, const Instance& instance) {
   return static_cast<size_t>(graph.storage(instance.storage).role);
 }
 
-// When the steps of a schedule begin. Without a channel nobody waits, and nothing is kept by instance.
+// When the steps of a schedule begin. Without a channel no step waits, and nothing is kept by instance.
 class Times {
  public:
   Times(const Graph& graph, const Schedule& schedule)

@@ -10,7 +10,8 @@
 namespace remat {
 
 // The one model of time. Ops run one after the other; transfers go on beside them, one after the other in
-// the order in which they begin. Whoever needs a transfer waits for its end; outputs, the end of the step.
+// the order in which they begin. An op that needs a transfer waits for its end, and so does the end of the step for
+// its outputs.
 //
 //     ops       f1 ██ f2 ████ f3 ███  free a: waits ░░░ b3 ████
 //     channel         ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒

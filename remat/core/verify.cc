@@ -106,8 +106,8 @@ class Checker {
     return !objection || fail(objection->kind, op.name, std::move(objection->reason));
   }
 
-  // Of a move: what it moves is there. A packed form is made for the last version: of any other one all
-  // the bits may not come back. What else is moved shows when somebody uses what comes back.
+  // Whether what the move takes is there. A value is packed at its last version only: the rule may lose bits of
+  // any other. If another move takes a wrong version, the op that uses what it brings back is rejected.
   bool source_right(const ScheduleStep& step, const Op& op, InstanceId source) {
     if (step.kind == StepKind::pack) {
       return input_right(op, op.reads[0], source, truth_.last[index(op.reads[0].storage)]);

@@ -84,7 +84,7 @@ class Walk {
     for (const InstanceId id : schedule_.creates(graph_, step)) shrink(id);
   }
 
-  // Bytes on the channel are nobody else's during the step: they come one after the other.
+  // No two values share bytes on the channel during a step: they come one after the other.
   void offload(InstanceId source, InstanceId away) {
     if (begin_of(away) != channel_top_) {
       fault_ = concat(name_of(away), " is at ", begin_of(away), " on the channel; expected ", channel_top_);

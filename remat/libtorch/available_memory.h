@@ -14,8 +14,8 @@ int64_t available_bytes(const std::string& root);
 // What the process has in memory that is in no file.
 int64_t resident_bytes(const std::string& root);
 
-// The share of the last ten seconds in which some task of the process's cgroup (version 2), else of the
-// machine, waited for memory; 0 where the system does not say.
+// The share of the last ten seconds in which a task of the process's cgroup (version 2), or of the machine
+// where there is none, waited for memory; 0 where the system does not say.
 double stalled_percent(const std::string& root);
 
 }  // namespace remat::detail

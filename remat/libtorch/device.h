@@ -10,7 +10,7 @@ namespace remat::detail {
 // How short memory is.
 struct MemoryPressure {
   int64_t left_bytes = 0;       // as available_bytes()
-  double stalled_percent = 0;   // of the last ten seconds somebody waited for memory; 0 where nobody knows
+  double stalled_percent = 0;   // as stalled_percent()
 };
 
 // Everything that depends on the device, together with rng.h (generators) and allocator.h (who

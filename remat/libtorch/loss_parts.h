@@ -11,8 +11,8 @@ namespace remat::detail {
 //   G = nll_loss_backward(…, out)   D = _log_softmax_backward_data(G, out)                 out and G; D over G
 //   G[0:k] = …   out[0:k] = _log_softmax_backward_data(G[0:k], out[0:k])   G[k:2k] = …      out, and a tile
 //
-// Whoever reads D reads `out` instead. Every row is computed by the same kernel from the same bytes. Only where nobody
-// needs `out` any more, and only in steps with an update (where memory is for parameters and their state).
+// Ops that read D read `out` instead. Every row is computed by the same kernel from the same bytes. Only where no
+// later op needs `out`, and only in steps with an update (where memory is for parameters and their state).
 void take_loss_apart(PartedTrace& parted);
 
 }  // namespace remat::detail

@@ -104,5 +104,21 @@ TEST(Graph, TheGivenOrderIsEveryOpOnce) {
   EXPECT_TRUE(given_order(Graph{}).empty());
 }
 
+TEST(Graph, OutputsAreValuesAtTheirLastVersion) {
+  const Graph graph = parse_graph("remat-graph 1\n"
+                                  "external w 4 param\n"
+                                  "op f forward kind=f time_ns=1 reads=w creates=a:4\n"
+                                  "op g forward kind=g time_ns=1 updates=a\n"
+                                  "op s optimizer kind=s time_ns=1 reads=a updates=w\n"
+                                  "output a\noutput w\n");
+  const StorageId a = storage_named(graph, "a"), w = storage_named(graph, "w");
+  EXPECT_EQ(output_values(graph), (std::vector<Value>{{a, 1}}));  // w is there in any case
+  EXPECT_TRUE(is_output(graph, {a, 1}));
+  EXPECT_FALSE(is_output(graph, {a, 0}));
+  EXPECT_EQ(next_change(graph, {a, 0}), op_named(graph, "g"));
+  EXPECT_EQ(next_change(graph, {a, 1}), std::nullopt);
+  EXPECT_EQ(next_change(graph, {w, 0}), op_named(graph, "s"));
+}
+
 }  // namespace graph_test
 }  // namespace remat

@@ -38,8 +38,7 @@ TEST(MutualOrder, IsKeptWithinEachClassAndNotBetweenThem) {
 TEST(MutualOrder, IsWhatRewriteDemands) {
   const Graph graph = parse_graph(kIndependent);
   for (size_t at = 0; at + 1 < graph.ops.size(); ++at) {
-    std::vector<OpId> order;
-    for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+    std::vector<OpId> order = given_order(graph);
     std::swap(order[at], order[at + 1]);
     if (at % 2 == 0) {
       EXPECT_THROW(rewrite(graph, order), Error) << at;

@@ -184,8 +184,7 @@ op f forward kind=k time_ns=1 creates=a:64
 
 // The ops of the graph with some of them again at random places, as far as rewrite allows it.
 std::vector<OpId> random_order(std::mt19937_64& generator, const Graph& graph, int repeats) {
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
+  std::vector<OpId> order = given_order(graph);
   for (int i = 0; i < repeats; ++i) {
     const int64_t at = testing::draw(generator, 1, static_cast<int64_t>(order.size()));
     const OpId op = order[static_cast<size_t>(testing::draw(generator, 0, at - 1))];

@@ -10,7 +10,7 @@
 
 namespace remat {
 
-// The graph of a program at a size at which nobody has recorded it.
+// The graph of a program at a size at which it was not recorded.
 //
 // A program with a larger batch, longer sequences or larger images calls the same ops on larger
 // tensors. So the graphs of a few sizes say what the graph of another one is, number by number:

@@ -38,8 +38,8 @@ struct Recomputation {
 };
 
 // Making a value again re-runs its creator and then every update up to its version, on fresh
-// storages, and likewise, first, whatever those ops need and is neither resident nor external. The
-// re-runs stand in the order of the graph, each op once per block, whatever it is needed for.
+// storages. First, in the same way, everything that those ops need and that is neither resident nor external.
+// The re-runs stand in the order of the graph, each op once per block, even if several need it.
 // A value that cannot be made again at that point is kept after all: the result is always legal.
 Recomputation order_with_drops(const Graph& graph, const Uses& uses, std::span<const Drop> drops,
                                const RecomputeOptions& options = {});

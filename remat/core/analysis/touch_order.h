@@ -6,8 +6,9 @@
 
 namespace remat {
 
-// Readers before a change, and changes one after the other: which of those that touch a thing must keep
-// their order. A thing is whatever there is one of: a copy of a storage, an external, the generator.
+// Which ops that touch a thing must keep their order: a change stays behind the reads before it, a read behind
+// the change before it, and changes stay one behind the other. A *thing* exists once: a copy of a storage, an
+// external, the generator.
 //
 //     touches of a thing    1 changes   2 reads   3 reads   4 changes   5 reads
 //     stays behind          -           1         1         1, 2, 3     4

@@ -22,9 +22,18 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostBitsOfSets = size_t{1} << 26;
+constexpr size_t kMostBitsOfSets = size_t{1} << 26;  // 8 MB for all ops; there are two kinds
 constexpr size_t kMostCuts = 12;  // more would be a tighter bound and a model that takes longer to solve
-// Twice what the solver's gap and tolerances leave open for long steps, as a part of the time.
+// All plans of the large storages come first: where they say something, they say nearly all there is to say. They
+// have most of the work, and more and more ops are looked at, since a few are solved in no time. Graphs whose
+// large storages hold a smaller part of the bytes than this had next to nothing proven.
+constexpr double kLargeShare = 0.8;
+constexpr size_t kLargeOps[] = {16, 24, 32, 40, 48, 64};
+constexpr double kMostBytes = 0.75;
+// Of what is left, for a window model with fewer cuts than most.
+constexpr double kFewCutsShare = 0.5;
+// A bound so close, as a part of the time, settles it: twice what the solver's gap and tolerances leave open for
+// long steps (window_model.cc).
 constexpr int64_t kSettledPart = 50'000;
 
 int64_t internal_bytes(const Graph& graph) {
@@ -36,17 +45,15 @@ int64_t internal_bytes(const Graph& graph) {
 // What re-runs must take at least, from more and more of the large storages; none if nothing fits.
 std::optional<int64_t> least_extra_of_large(const Graph& graph, int64_t budget_bytes,
                                             Effort& effort, int64_t enough_ns) {
-  constexpr double kShare = 0.8;
-  constexpr double kMost = 0.75;  // of the bytes: with less, nothing much is proven
-  Effort part = effort.part(static_cast<int64_t>(kShare * static_cast<double>(effort.left())));
+  Effort part = effort.part(static_cast<int64_t>(kLargeShare * static_cast<double>(effort.left())));
   int64_t least_ns = 0;
   size_t seen = 0;  // ops
-  for (const size_t most_ops : {16, 24, 32, 40, 48, 64}) {
+  for (const size_t most_ops : kLargeOps) {
     const Graph coarse = coarse_graph(graph, most_ops, kMostStateValues);
     const double covered = static_cast<double>(internal_bytes(coarse));
     if (coarse.ops.size() == seen) continue;
     seen = coarse.ops.size();
-    if (covered < kMost * static_cast<double>(internal_bytes(graph))) continue;
+    if (covered < kMostBytes * static_cast<double>(internal_bytes(graph))) continue;
     const StateSearchResult found =
         search_states(coarse, budget_bytes, part, {.enough_extra_ns = enough_ns});
     if (found.complete && !found.feasible) return std::nullopt;
@@ -125,10 +132,6 @@ class SetByOp {
   std::vector<uint64_t> bits_;
 };
 
-bool is_output(const Graph& graph, const Value& value) {
-  return graph.storage(value.storage).output && value.version == graph.last_version(value.storage);
-}
-
 // By op: bytes of values that must not be made twice and that are there at its first run, its own
 // inputs apart: made by an ancestor, and an output or an input of a descendant. Nothing where the
 // sets would be too large.
@@ -199,7 +202,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   if (chain.empty()) return once_ns;
 
   const std::optional<int64_t> of_large =
-      least_extra_of_large(graph, budget_bytes, effort, options.enough_ns - once_ns);
+      options.coarse ? least_extra_of_large(graph, budget_bytes, effort, options.enough_ns - once_ns) : 0;
   if (!of_large) return std::nullopt;
   if (!has_solver()) return once_ns + *of_large;
   int64_t extra_ns = *of_large;
@@ -208,7 +211,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
        count <= most && !effort.exhausted() && !attains(options.enough_ns, once_ns + extra_ns);
        count = count == most ? most + 1 : std::min(most, count * 2)) {
     const WindowModel model(graph, dependences, spread(chain, excess, count), budget_bytes);
-    const double share = count == most ? 1.0 : 0.5;
+    const double share = count == most ? 1.0 : kFewCutsShare;
     Effort part = effort.part(static_cast<int64_t>(share * static_cast<double>(effort.left())));
     const WindowModel::Answer answer = model.solve(part, options.enough_ns - once_ns);
     if (answer.infeasible) return std::nullopt;
@@ -216,6 +219,8 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
   }
   return once_ns + extra_ns;
 }
+
+double settling_percent() { return 100.0 / static_cast<double>(kSettledPart); }
 
 int64_t settling_bound_ns(int64_t time_ns) { return time_ns - time_ns / kSettledPart; }
 
@@ -225,9 +230,7 @@ int64_t lower_bound_peak_bytes(const Graph& graph) {
   const Dependences dependences = dependences_of(graph);
   const std::vector<int64_t> lasting = lasting_bytes(graph, dependences);
   int64_t peak = 0;
-  for (const StorageId id : graph.outputs) {
-    if (!graph.storage(id).external()) peak += graph.storage(id).bytes;
-  }
+  for (const Value& value : output_values(graph)) peak += graph.storage(value.storage).bytes;
   for (size_t o = 0; o < graph.ops.size(); ++o) {
     const Op& op = graph.ops[o];
     int64_t bytes = bytes_while_running(graph, op);

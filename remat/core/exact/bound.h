@@ -18,6 +18,7 @@ namespace remat {
 // satisfies (window_model.h, with the proof), for a chain of dependent ops as cuts.
 struct BoundOptions {
   int64_t enough_ns = std::numeric_limits<int64_t>::max();  // a bound that high ends the work
+  bool coarse = true;  // the first of the two; off to see what it is worth
 };
 
 // A lower bound on the time of every plan whose peak is within the budget; at least the time of
@@ -29,6 +30,7 @@ std::optional<int64_t> lower_bound_time_ns(const Graph& graph, int64_t budget_by
 // The least bound that shows a time to be as good as the best: 0.002 % below it. For steps below 50 µs
 // that is the time itself.
 int64_t settling_bound_ns(int64_t time_ns);
+double settling_percent();
 
 // Whether a time is as good as a bound.
 bool attains(int64_t time_ns, int64_t bound_ns);

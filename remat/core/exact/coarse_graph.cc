@@ -106,13 +106,7 @@ class Coarsening {
 
   OpSpec coarse_op(size_t k) const {
     const Op& op = graph_.ops[kept_[k]];
-    OpSpec spec{.name = op.name,
-                .phase = op.phase,
-                .kind = op.kind,
-                .time_ns = op.time_ns,
-                .workspace_bytes = op.workspace_bytes,
-                .random = op.random,
-                .once = op.once};
+    OpSpec spec = OpSpec::like(op);
     if (changes_external(k)) spec.updates.push_back(changed(k));
     for (const Value& value : op.reads) {
       if (large(value)) spec.reads.push_back(name_of(value.storage));

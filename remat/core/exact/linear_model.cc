@@ -65,7 +65,8 @@ struct Progress {
   }
 };
 
-// The solver has limits of time and of nodes; neither is the same on every machine and small enough.
+// The solver's own limits do not do: one on time gives other results on other machines, one on nodes allows too much
+// work within a node.
 void interrupt_if_enough(int kind, const char*, const HighsCallbackDataOut* out,
                          HighsCallbackDataIn* in, void* data) {
   Progress& progress = *static_cast<Progress*>(data);

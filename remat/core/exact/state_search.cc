@@ -45,7 +45,7 @@ struct State {
   OpId op{};  // that led here
 };
 
-// What makes two states the same, whatever they cost.
+// What makes two states the same; they may differ in time.
 struct Situation {
   OpSet run;
   Counts counts;
@@ -71,9 +71,7 @@ class Search {
         options_(options),
         free_bytes_(budget_bytes - graph.external_bytes()),
         values_(graph) {
-    for (const StorageId id : graph.outputs) {
-      if (!graph.storage(id).external()) outputs_.push_back(at({id, graph.last_version(id)}));
-    }
+    for (const Value& value : output_values(graph)) outputs_.push_back(at(value));
     for (const Op& op : graph.ops) {
       std::vector<size_t>& inputs = inputs_.emplace_back();
       for (const Value& value : internal_inputs(graph, op)) inputs.push_back(at(value));
@@ -179,7 +177,7 @@ class Search {
   void expand(size_t id) {
     const OpSet run = states_[id].run;
     if (const std::optional<size_t> free = free_op(states_[id])) {
-      finish_move(id, *free, {}, Counts(states_[id].counts));
+      finish_run(id, *free, {}, Counts(states_[id].counts));
       return;
     }
     const Counts& useful = useful_from(run);
@@ -191,8 +189,8 @@ class Search {
     }
   }
 
-  // An op that is yet to run and could now, changes nothing and leaves no bytes behind: whatever else
-  // is done can be done after it as well.
+  // An op that is yet to run and could now, changes nothing and leaves no bytes behind: running it first rules
+  // out no plan.
   std::optional<size_t> free_op(const State& state) const {
     int64_t resident = 0;
     for (size_t v = 0; v < values_.size(); ++v) resident += state.counts[v] * bytes(v);
@@ -209,10 +207,8 @@ class Search {
   }
 
   bool external_there(OpSet run, const Value& value) const {
-    const std::vector<OpId>& changers = graph_.storage(value.storage).changers;
-    const size_t version = static_cast<size_t>(value.version);
-    return (version == 0 || has(run, index(changers[version - 1]))) &&
-           (version >= changers.size() || !has(run, index(changers[version])));
+    const std::optional<OpId> next = next_change(graph_, value);
+    return (value.version == 0 || has(run, index(maker(graph_, value)))) && !(next && has(run, index(*next)));
   }
 
   bool operands_there(const State& state, const Op& op) const {
@@ -314,7 +310,7 @@ class Search {
   void forget(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before,
               const std::vector<size_t>& spare, size_t next, int64_t excess) {
     if (excess <= 0) {
-      finish_move(id, o, ending, before);
+      finish_run(id, o, ending, before);
       return;
     }
     int64_t left = 0;
@@ -343,7 +339,7 @@ class Search {
     return shared;
   }
 
-  void finish_move(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before) {
+  void finish_run(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before) {
     const Op& op = graph_.ops[o];
     const bool first = !has(states_[id].run, o);
     State next;

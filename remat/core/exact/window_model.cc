@@ -14,6 +14,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTolerance = 1e-6;  // see the header
 constexpr double kTimeScale = 1e5;   // what the step's time is scaled to, if it is longer
+constexpr double kTimeGap = 1e-5;    // of the step's time, if it is longer: the last bit takes most of the solver's
 constexpr double kBytesScale = 1e3;  // what the budget is scaled to
 
 bool contains(const std::vector<Value>& values, const Value& value) {
@@ -73,8 +74,7 @@ void WindowModel::build(std::span<const Watched> watched) {
 }
 
 WindowModel::Answer WindowModel::solve(Effort& effort, int64_t enough_ns) const {
-  // The last hundred-thousandth of a long step's time would take most of the solver's.
-  const double gap = time_unit_ns_ > 1 ? kTimeScale * 1e-5 : kTolerance;
+  const double gap = time_unit_ns_ > 1 ? kTimeScale * kTimeGap : kTolerance;
   const Solution solution = model_.solve(
       {.gap = gap,
        .enough = certain_units_ + (static_cast<double>(enough_ns) + margin_ns_) / time_unit_ns_},
@@ -128,11 +128,10 @@ void WindowModel::end_runs() {
   for (size_t o = 0; o < graph_.ops.size(); ++o) {
     if (!graph_.rerunnable(static_cast<OpId>(o))) last_[o] = first_until_[o];
     for (const Value& value : graph_.ops[o].reads) {
-      const Storage& storage = graph_.storage(value.storage);
-      const size_t next = static_cast<size_t>(value.version);
-      if (!storage.external() || next >= storage.changers.size()) continue;
+      const std::optional<OpId> next = next_change(graph_, value);
+      if (!next || !graph_.storage(value.storage).external()) continue;
       // Reads end with the window in which the change comes, at the latest.
-      last_[o] = std::min(last_[o], first_until_[index(storage.changers[next])]);
+      last_[o] = std::min(last_[o], first_until_[index(*next)]);
     }
   }
 }
@@ -165,10 +164,7 @@ void WindowModel::add_keeps() {
       useful_until[values_.of(value)] = std::max(useful_until[values_.of(value)], last_[o]);
     }
   }
-  for (const StorageId id : graph_.outputs) {
-    if (graph_.storage(id).external()) continue;
-    useful_until[values_.of({id, graph_.last_version(id)})] = cuts_.size();
-  }
+  for (const Value& value : output_values(graph_)) useful_until[values_.of(value)] = cuts_.size();
   keeps_.resize(values_.size() * windows_, kNo);
   for (size_t v = 0; v < values_.size(); ++v) {
     const size_t from = first_from_[index(maker(graph_, values_[v]))] + 1;
@@ -185,10 +181,7 @@ void WindowModel::add_dependences() {
   for (size_t v = 0; v < values_.size(); ++v) {
     for (size_t i = 1; i < windows_; ++i) demand_source(keep(v, i), v, i - 1);
   }
-  for (const StorageId id : graph_.outputs) {
-    if (graph_.storage(id).external()) continue;
-    demand_source(kYes, values_.of({id, graph_.last_version(id)}), cuts_.size());
-  }
+  for (const Value& value : output_values(graph_)) demand_source(kYes, values_.of(value), cuts_.size());
 }
 
 // user <= keep(v, w) + run(maker of v, w)

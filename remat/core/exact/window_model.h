@@ -25,7 +25,7 @@ namespace remat {
 //     cannot yet:     descendants of t1       descendants of t2
 //
 // For a given plan let run(o, w) = 1 if op o runs in window w at all, and keep(v, i) = 1 if a copy
-// that holds value v is there right after cut i. Then, whatever the plan:
+// that holds value v is there right after cut i. Then, for every plan:
 //  1. Ancestors of a cut run in a window before it, descendants in none, ops that must not be re-run
 //     in one window only, an op that reads a version of an external never after its next change.
 //  2. run(o, w) <= keep(v, w) + run(maker of v, w) for every input v of o: a value that o reads was
@@ -39,15 +39,11 @@ namespace remat {
 //  5. While an op runs in a window, what was kept at both of its ends and is not made in it is there
 //     too. (These rows are many and seldom matter: they are asked for one by one, as Watched.)
 //  6. The plan takes at least the sum of time(o) * run(o, w).
-// So the minimum of 6 under 1-5 is at most the time of every plan within the budget. Whatever is
-// left out (memory between cuts, order within a window) makes it lower, never wrong.
+// So the minimum of 6 under 1-5 is at most the time of every plan within the budget. What the model leaves
+// out (memory between cuts, order within a window) can only lower it.
 //
 // The dual bound of HiGHS stands for that minimum, less a millionth of the step's time for the
 // tolerances of its arithmetic, with the budget a millionth larger for the same reason.
-// Cuts are best where memory is most above the budget, all along the step: of a row of such excesses, the
-// first largest in each of `count` even stretches. Positions in the row; fewer where it is shorter.
-std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count);
-
 class WindowModel {
  public:
   // A row of the fifth kind: for `op`, in the window that ends with the cut `until`.
@@ -114,5 +110,9 @@ class WindowModel {
   std::unordered_map<size_t, int32_t> throughs_;
   LinearModel model_;
 };
+
+// Cuts are best where memory is most above the budget, all along the step: of a row of such excesses, the
+// first largest in each of `count` even stretches. Positions in the row; fewer where it is shorter.
+std::vector<size_t> largest_in_stretches(std::span<const int64_t> excess_bytes, size_t count);
 
 }  // namespace remat

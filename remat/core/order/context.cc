@@ -23,10 +23,16 @@ uint64_t Random::next() {
   return z ^ (z >> 31);
 }
 
+bool better(const FoundOrder& a, const FoundOrder& b) {
+  if (a.fits != b.fits) return a.fits;
+  return a.fits ? a.cost.time_ns < b.cost.time_ns : a.cost.peak_bytes < b.cost.peak_bytes;
+}
+
 SearchContext::SearchContext(const Graph& of, const SearchSettings& settings)
     : graph(of),
       budget_bytes(settings.budget_bytes),
       keep_order(settings.keep_order),
+      insert_many(settings.insert_many),
       random(settings.seed),
       cost(of),
       passing(of),
@@ -52,8 +58,7 @@ void SearchContext::find_moves(const SearchSettings& settings) {
   for (size_t i = 0; i < graph.moves.size(); ++i) {
     const OpId id = static_cast<OpId>(graph.ops.size() + i);
     const Move& move = graph.moves[i];
-    const bool is_transfer = move.kind == MoveKind::offload || move.kind == MoveKind::prefetch;
-    if (!(is_transfer ? settings.offload : settings.pack)) continue;
+    if (!(is_transfer(move.kind) ? settings.offload : settings.pack)) continue;
     switch (move.kind) {
       case MoveKind::pack: {
         MovesOfValue& of = moves[static_cast<size_t>(cost.reads(id)[0])];

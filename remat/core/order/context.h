@@ -17,14 +17,14 @@ namespace remat {
 
 // Local search over orders of ops, with the exact cost of each. An order is changed by
 //
-//     insert   make a value again right before a use, with whatever that needs on the way   repair.h
+//     insert   make a value again right before a use, with what that needs on the way       repair.h
 //              or pack it, or offload it, while it is idle (moves.h)
 //     erase    drop a re-run: its users take the value from where it was made before        reruns.h
-//     move     run an op earlier or later                                                  reorder.h
-//     retime   begin and end transfers so that nobody waits for them                     transfers.h
+//     shift    run an op earlier or later                                                  reorder.h
+//     retime   begin and end transfers so that no op waits for them                      transfers.h
 //
 // and every order that comes out has been evaluated as a whole, so that nothing is estimated but
-// which changes are worth a try. ruin.h combines the three.
+// which changes are worth a try. ruin.h combines the four.
 
 // An order and what it costs.
 struct FoundOrder {
@@ -36,6 +36,9 @@ struct FoundOrder {
     return {.order = std::move(order), .cost = cost, .fits = cost.overflow == 0};
   }
 };
+
+// The one that fits; of two, the faster; of none, the one with the lower peak.
+bool better(const FoundOrder& a, const FoundOrder& b);
 
 // splitmix64: small, fast, the same everywhere.
 class Random {
@@ -57,6 +60,7 @@ struct SearchSettings {
   bool rerun = true;  // ops, ...
   bool pack = true;   // ... and which moves there are
   bool offload = true;
+  bool insert_many = true;  // in large graphs, many insertions at a time
   // What a nanosecond of a transfer counts for, where a search chooses between it and others: the channel
   // cannot carry everything.
   double channel_price = 0;
@@ -80,6 +84,7 @@ struct SearchContext {
   const Graph& graph;
   int64_t budget_bytes;
   bool keep_order;
+  bool insert_many;
   Random random;
   OrderCost cost;
   Passing passing;
@@ -99,6 +104,20 @@ struct SearchContext {
 
  private:
   void find_moves(const SearchSettings& settings);
+};
+
+// While it lives, the search is for another budget.
+class OtherBudget {
+ public:
+  OtherBudget(SearchContext& context, int64_t budget_bytes)
+      : context_(context), before_bytes_(std::exchange(context.budget_bytes, budget_bytes)) {}
+  ~OtherBudget() { context_.budget_bytes = before_bytes_; }
+  OtherBudget(const OtherBudget&) = delete;
+  OtherBudget& operator=(const OtherBudget&) = delete;
+
+ private:
+  SearchContext& context_;
+  int64_t before_bytes_;
 };
 
 }  // namespace remat

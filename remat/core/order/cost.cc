@@ -14,7 +14,7 @@ OrderCost::OrderCost(const Graph& graph)
     : channel_(graph.channel), external_bytes_(graph.external_bytes()) {
   number_values(graph);
   flatten_ops(graph);
-  copies_.resize(bytes_.size(), 0);
+  copies_ = NeededCopies(bytes_.size());
   first_run_.resize(graph.op_count(), 0);
 }
 
@@ -36,11 +36,20 @@ void OrderCost::number_values(const Graph& graph) {
       external_value_.push_back(storage.external());
     }
   }
-  for (const StorageId id : graph.outputs) {
-    if (!graph.storage(id).external()) {
-      outputs_.push_back(value_of({id, graph.last_version(id)}));
-    }
-  }
+  for (const Value& value : output_values(graph)) outputs_.push_back(value_of(value));
+}
+
+NeededCopies OrderCost::needed_at_the_end() const {
+  NeededCopies copies(value_count());
+  for (const ValueIndex output : outputs_) copies.read(static_cast<size_t>(output));
+  return copies;
+}
+
+void OrderCost::step_back(OpId op, NeededCopies& copies) const {
+  const auto at = [](ValueIndex value) { return static_cast<size_t>(value); };
+  for (const ValueIndex value : creates(op)) copies.make(at(value));
+  for (const Update& update : updates(op)) copies.change(at(update.before), at(update.after));
+  for (const ValueIndex value : reads(op)) copies.read(at(value));
 }
 
 OrderCost::ValueIndex OrderCost::value_of(const Value& value) const {
@@ -98,7 +107,7 @@ void OrderCost::flatten_ops(const Graph& graph) {
 OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budget_bytes) {
   Result result;
   resident_.resize(order.size());
-  std::fill(copies_.begin(), copies_.end(), 0);
+  copies_.reset();
   if (has_effects_) {
     for (size_t i = order.size(); i-- > 0;) first_run_[index(order[i])] = static_cast<int32_t>(i);
   }
@@ -107,7 +116,7 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
   int64_t live_copies = 0;        // of all values together
   bool illegal = false;
   for (const ValueIndex output : outputs_) {
-    copies_[static_cast<size_t>(output)] = 1;
+    copies_.read(static_cast<size_t>(output));
     now += bytes(output);
     ++live_copies;
   }
@@ -119,19 +128,18 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
     int64_t during = now + workspace_[index(op)];
     int64_t before = now;
     if (transfer_[index(op)] != Transfer::none) {
-      if (copies_[at(creates(op)[0])] == 0) {  // rewrite leaves it out
+      if (!copies_.needed(at(creates(op)[0]))) {  // rewrite leaves it out
         left_out_[i] = 1;
         resident_[i] = now;
         continue;
       }
       result.transfers = true;
       // A copy ends where it is offloaded.
-      if (transfer_[index(op)] == Transfer::offload && copies_[at(reads(op)[0])] > 0) illegal = true;
+      if (transfer_[index(op)] == Transfer::offload && copies_.needed(at(reads(op)[0]))) illegal = true;
     }
-    // Results first: before the op they do not exist. One that nobody needs exists while the op runs.
+    // Results first: before the op they do not exist. A result that no op needs exists while this one runs.
     for (const ValueIndex created : creates(op)) {
-      if (copies_[at(created)] > 0) {
-        --copies_[at(created)];
+      if (copies_.make(at(created))) {
         --live_copies;
         before -= bytes_[at(created)];
       } else {
@@ -139,15 +147,11 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
       }
     }
     const auto change = [&](const Update& update) {
-      // Two copies can be live before it: this one, and one that stays at the earlier version.
-      if (copies_[at(update.after)] > 0) {
-        --copies_[at(update.after)];
-      } else {
-        during += bytes_[at(update.after)];
-        before += bytes_[at(update.after)];
-        ++live_copies;
-      }
-      ++copies_[at(update.before)];
+      // Two copies can be live before it: the one that is changed, and one that stays at the earlier version.
+      if (copies_.change(at(update.before), at(update.after))) return;
+      during += bytes_[at(update.after)];
+      before += bytes_[at(update.after)];
+      ++live_copies;
     };
     for (const Update& update : updates(op)) change(update);
     if (has_effects_ && first_run_[index(op)] == static_cast<int32_t>(i)) {
@@ -155,12 +159,11 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
     }
     if (const auto pairs = reuse(op); !pairs.empty()) {
       take_places(
-          pairs, [&](const ReusePair& pair) { return copies_[at(pair.source)] == 0; }, taken_);
+          pairs, [&](const ReusePair& pair) { return !copies_.needed(at(pair.source)); }, taken_);
       for (const ReusePair& pair : taken_) during -= pair.shared_bytes;
     }
     for (const ValueIndex read : reads(op)) {
-      if (copies_[at(read)] > 0) continue;
-      copies_[at(read)] = 1;
+      if (!copies_.read(at(read))) continue;
       ++live_copies;
       during += bytes_[at(read)];
       before += bytes_[at(read)];
@@ -176,7 +179,7 @@ OrderCost::Result OrderCost::evaluate(std::span<const OpId> order, int64_t budge
   }
   // What is live at the start must be an external at its first version, once.
   for (size_t v = 0; v < external_value_.size() && live_copies > 0; ++v) {
-    if (external_value_[v] && version_[v] == 0 && copies_[v] == 1) --live_copies;
+    if (external_value_[v] && version_[v] == 0 && copies_.count(v) == 1) --live_copies;
   }
   result.legal = live_copies == 0 && !illegal;
   if (result.transfers) result.time_ns = time_with_transfers(order, nullptr);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "remat/core/graph.h"
+#include "remat/core/needed_copies.h"
 
 namespace remat {
 
@@ -67,6 +68,9 @@ class OrderCost {
   StorageId storage(ValueIndex value) const { return storage_[static_cast<size_t>(value)]; }
   int32_t version(ValueIndex value) const { return version_[static_cast<size_t>(value)]; }
   std::span<const ValueIndex> outputs() const { return outputs_; }
+  // The copies that are needed when the order is over; and before an op, from those needed after it.
+  NeededCopies needed_at_the_end() const;
+  void step_back(OpId op, NeededCopies& copies) const;
   // kAlwaysThere for an external that never changes.
   ValueIndex value_of(const Value& value) const;
 
@@ -98,12 +102,12 @@ class OrderCost {
   std::optional<ChannelModel> channel_;
   int64_t external_bytes_ = 0;
   std::vector<bool> external_value_;  // by value
-  // Side effects on externals that somebody reads: they happen at the first run only.
+  // Side effects on externals that an op reads: they happen at the first run only.
   std::vector<std::vector<Update>> effects_;  // by op
   bool has_effects_ = false;
 
   // Of the evaluation at work.
-  std::vector<int32_t> copies_;     // by value: live copies at this point
+  NeededCopies copies_{0};          // live at this point
   std::vector<int32_t> first_run_;  // by op, if has_effects_
   std::vector<int64_t> resident_;   // by position
   std::vector<ReusePair> taken_;    // pairs of the op at work that do share
@@ -111,7 +115,7 @@ class OrderCost {
     int32_t begins;    // after this position
     int32_t position;  // of the offload
   };
-  std::vector<uint8_t> left_out_;  // by position: a transfer that nobody needs; where there is a channel
+  std::vector<uint8_t> left_out_;  // by position: a needless transfer; where there is a channel
   std::vector<Write> writes_;
   std::vector<int64_t> written_ns_;  // by position of an offload: when it has ended
   std::vector<int32_t> touched_;     // by value: the last position that used or made it

@@ -6,10 +6,11 @@
 namespace remat {
 namespace {
 
+// Places where a value could be made again: its use, the first with room, and the last uses of two inputs. Each
+// costs three blocks to find. In graphs of more ops, where there are values enough to choose from, only the use.
 constexpr size_t kMostPlaces = 4;
-constexpr size_t kMostOpsForPlaces =
-    1'500;  // beyond, a value is made again right before its use only
-constexpr size_t kLargestBlock = 200;
+constexpr size_t kMostOpsForPlaces = 1'500;
+constexpr size_t kLargestBlock = 200;  // ops to make one value again: bounds the work for it
 constexpr int64_t kWorkPerOpOfBlock = 30;  // look-ups in the timeline are not cheap
 constexpr int64_t kWorkPerOpToLookAt = 6;  // to build the timeline and the profile
 constexpr double kNoTime = 1e-3;           // in place of 0 ns, so that ratios are finite
@@ -116,8 +117,8 @@ void InsertionFinder::add_moves(ValueIndex value, size_t from, size_t use,
   if (of.offload) add_transfers(value, from, use, moves);
 }
 
-// Each of the two transfers at once, and somebody waits for it; or beside the ops, and bytes are away for
-// less.
+// Each of the two transfers either right at the use, and an op waits for it, or beside the ops, and the bytes
+// are away for a shorter time.
 void InsertionFinder::add_transfers(ValueIndex value, size_t from, size_t use,
                                     std::vector<Insertion>& moves) {
   const MovesOfValue& of = context_.moves[static_cast<size_t>(value)];
@@ -168,7 +169,7 @@ std::vector<InsertionFinder::Spot> InsertionFinder::spots_at(size_t position,
     const auto events = timeline_.events(value);
     const auto next = timeline_.next(value, position);
     if (next == events.begin()) continue;
-    // An output that nobody uses any more is needed at the end of the step.
+    // An output without a later use is needed at the end of the step.
     const bool at_end = next == events.end() && context_.output[v] != 0 &&
                         context_.graph.ops.size() <= kMostOpsForPlaces;
     if (!at_end && (next == events.end() || next->makes)) continue;
@@ -183,7 +184,6 @@ std::vector<InsertionFinder::Spot> InsertionFinder::spots_at(size_t position,
       const double gain = profile_.removed(from, place, cost_.bytes(value));
       if (gain <= 0) continue;
       spots.push_back({.target = value,
-                       .from = from,
                        .before = place,
                        .gain = gain,
                        .most_ratio = ratio(gain, context_.graph.op(maker).time_ns)});
@@ -261,7 +261,7 @@ std::optional<OpId> InsertionFinder::brought_back_by(ValueIndex value, size_t be
   return std::nullopt;
 }
 
-// The ops that make the target again at this place, from what is there and what shall have stayed.
+// The ops that make the target again at this place, from what is there and what is kept for them (`staying`).
 // False if they cannot, or take so long that the ratio is not above `to_beat`.
 bool InsertionFinder::collect_block(Staying staying, double to_beat, Insertion& insertion,
                                     Effort& effort) {

@@ -26,7 +26,7 @@ struct Insertion {
   int64_t time_ns = 0;   // that it takes
   int64_t price_ns = 0;  // what it counts for beyond that: transfers take the channel from others
   double gain = 0;       // estimate of the overflow removed, summed over positions
-  bool in_time = false;  // transfers are to be put where nobody waits for them
+  bool in_time = false;  // transfers are to be put where no op waits for them
 };
 
 // How much overflow is removed for the time that it takes.
@@ -55,12 +55,12 @@ class InsertionFinder {
   // A value that lies idle across a position, and a place where it could be made again.
   struct Spot {
     ValueIndex target = 0;
-    size_t from = 0;        // position from which on it is idle
     size_t before = 0;      // position
     double gain = 0;        // as in Insertion
     double most_ratio = 0;  // of that to the time of the op that makes it
   };
-  // What a value is made from and is no longer there at that place could have stayed.
+  // A value's inputs may be gone at the place where it is made again. Which of them are kept until then
+  // instead of being made again too:
   enum class Staying : uint8_t {
     none,           // everything is made again
     where_it_fits,  // what stays exceeds the budget nowhere

@@ -15,7 +15,7 @@ Passing::Passing(const Graph& graph) : stamp_of_(graph.storage_count() + kOrderC
   for (size_t i = 0; i < graph.op_count(); ++i) {
     const OpId id = static_cast<OpId>(i);
     const Op& op = graph.op(id);
-    // Nobody uses a copy after it was offloaded: an offload changes what it reads.
+    // No run uses a copy after it was offloaded: an offload changes what it reads.
     const bool offload = step_kind_of(graph, id) == StepKind::offload;
     start_.push_back(static_cast<int32_t>(touches_.size()));
     for (const Value& value : op.reads) {

@@ -10,8 +10,8 @@
 namespace remat {
 namespace {
 
-constexpr size_t kEvaluatedPerStep = 12;
-constexpr int kOtherPositions = 3;  // tried where nothing helps at the peak
+constexpr size_t kEvaluatedPerStep = 12;  // insertions: estimates are rough, evaluating an order is not cheap
+constexpr int kOtherPositions = 3;        // tried where nothing helps at the peak
 // In a noisy step each ratio is multiplied by a random number from this range.
 constexpr double kLeastNoise = 0.7;
 constexpr double kNoiseRange = 0.6;
@@ -26,7 +26,7 @@ constexpr double kLeastShare = 0.01;
 }  // namespace
 
 bool Repair::run(FoundOrder& found) {
-  const bool many = context_.graph.ops.size() > kMostOpsOneByOne;
+  const bool many = context_.insert_many && context_.graph.ops.size() > kMostOpsOneByOne;
   while (!found.fits && !effort_.exhausted() && ((many && insert_many(found)) || step(found))) {
   }
   return found.fits;
@@ -102,7 +102,7 @@ std::optional<FoundOrder> Repair::best_insertion(const FoundOrder& found, size_t
     const OrderCost::Result cost = context_.evaluate(order, effort_);
     if (!cost.legal || cost.overflow >= found.cost.overflow) continue;
     const double noise = options.noisy ? kLeastNoise + kNoiseRange * context_.random.unit() : 1.0;
-    // Whoever waited before may wait no longer.
+    // An insertion can also shorten waits; then it counts as free.
     const int64_t more_ns = std::max<int64_t>(0, cost.time_ns - found.cost.time_ns);
     const double found_ratio =
         noise * ratio(found.cost.overflow - cost.overflow, more_ns + insertion.price_ns);

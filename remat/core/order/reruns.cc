@@ -8,7 +8,8 @@ namespace remat {
 
 namespace {
 
-bool brings_back(const Graph& graph, OpId id) {
+// A move whose value was packed or offloaded before, and would only have to stay if it were not there.
+bool ends_a_move(const Graph& graph, OpId id) {
   if (!graph.is_move(id)) return false;
   const MoveKind kind = graph.move(id).kind;
   return kind != MoveKind::pack && kind != MoveKind::offload;
@@ -21,7 +22,7 @@ std::vector<size_t> reruns_of(const Graph& graph, std::span<const OpId> order) {
   std::vector<size_t> reruns;
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t op = index(graph.original(order[i]));
-    if (brings_back(graph, order[i]) || (seen[op] && !graph.is_move(order[i]))) reruns.push_back(i);
+    if (ends_a_move(graph, order[i]) || (seen[op] && !graph.is_move(order[i]))) reruns.push_back(i);
     seen[op] = true;
   }
   return reruns;
@@ -43,9 +44,8 @@ std::vector<OpId> without(const Graph& graph, std::span<const OpId> order,
 
 void erase_dead(const Graph& graph, const OrderCost& cost, std::vector<OpId>& order,
                 Effort& effort) {
-  using ValueIndex = OrderCost::ValueIndex;
   std::vector<bool> seen(graph.op_count(), false);
-  std::vector<bool> needed_at(order.size(), false);  // first runs are needed whatever they make
+  std::vector<bool> needed_at(order.size(), false);  // first runs are needed even if no op uses what they make
   bool all_needed = true;
   for (size_t i = 0; i < order.size(); ++i) {
     const OpId op = graph.original(order[i]);
@@ -54,28 +54,17 @@ void erase_dead(const Graph& graph, const OrderCost& cost, std::vector<OpId>& or
     all_needed = all_needed && needed_at[i];
   }
   if (all_needed) return;
-  std::vector<int32_t> needed(cost.value_count(), 0);  // copies
-  const auto at = [](ValueIndex value) { return static_cast<size_t>(value); };
-  for (const ValueIndex output : cost.outputs()) needed[at(output)] = 1;
+  NeededCopies copies = cost.needed_at_the_end();
   size_t kept = order.size();
   for (size_t i = order.size(); i-- > 0;) {
     const OpId op = order[i];
-    bool useful = needed_at[i];
-    for (const ValueIndex value : cost.creates(op)) useful = useful || needed[at(value)] > 0;
-    for (const OrderCost::Update& update : cost.updates(op)) {
-      useful = useful || needed[at(update.after)] > 0;
-    }
+    const auto needed = [&](OrderCost::ValueIndex value) {
+      return copies.needed(static_cast<size_t>(value));
+    };
+    const bool useful = needed_at[i] || std::ranges::any_of(cost.creates(op), needed) ||
+                        std::ranges::any_of(cost.updates(op), needed, &OrderCost::Update::after);
     if (!useful) continue;
-    for (const ValueIndex value : cost.creates(op)) {
-      needed[at(value)] = std::max(0, needed[at(value)] - 1);
-    }
-    for (const OrderCost::Update& update : cost.updates(op)) {
-      needed[at(update.after)] = std::max(0, needed[at(update.after)] - 1);
-      ++needed[at(update.before)];
-    }
-    for (const ValueIndex value : cost.reads(op)) {
-      needed[at(value)] = std::max(1, needed[at(value)]);
-    }
+    cost.step_back(op, copies);
     order[--kept] = op;
   }
   order.erase(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept));

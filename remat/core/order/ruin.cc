@@ -20,13 +20,13 @@ constexpr size_t kMostTaken = 12;
 constexpr double kNeighboursInTime = 0.4;
 constexpr double kNeighboursInNetwork = 0.3;  // the rest: anywhere
 constexpr size_t kNetworkWidth = 12;          // ops, to either side, less one
-// How often so many times as many: what only a large part of the plan together can improve.
+// How often the width is so many times larger: some improvements need a large part of the plan changed at once.
 constexpr double kWide = 0.2;
 constexpr size_t kTimesAsWide = 4;
 // How often the first one taken out must not be put back at once.
 constexpr double kTabu = 0.7;
 
-// Before: moves towards an order with less above a random line, in parts of the budget.
+// Before: shifts towards an order with less above a random line, in parts of the budget.
 constexpr double kLowestLine = 0.8;
 constexpr double kLineRange = 0.2;
 // After: how often runs are reordered before anything is inserted, and for how many orders' work. A graph of
@@ -96,7 +96,7 @@ void Ruin::round(FoundOrder& current) {
     flatten(context_, flatter, static_cast<int64_t>(line),
             static_cast<int64_t>(current.order.size()), effort_);
     context_.retime(flatter, effort_);
-    // Where there are transfers, somebody may have to wait now.
+    // Where there are transfers, an op may have to wait now.
     if (flatter.cost.time_ns <= current.cost.time_ns) current = std::move(flatter);
   }
   const Choice choice = choose(current.order);

@@ -42,7 +42,7 @@ class InTime {
   using ValueIndex = OrderCost::ValueIndex;
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
-  // Another copy of the value may be made and used while it is away: transfers do not pass that.
+  // Another copy of the value may be made and used between the two; a transfer is not moved past such a use.
   struct Write {
     OpId op{};
     size_t begins_at = 0;  // right after the last use of the copy
@@ -66,30 +66,21 @@ class InTime {
     return graph_.is_move(id) && graph_.move(id).kind == kind;
   }
 
-  // The order without transfers that nobody needs, from its end: elsewhere somebody might take what they
-  // bring back.
+  // The order without needless transfers: in another place, something might read what they bring back.
   std::vector<OpId> needed_of(std::span<const OpId> order) const {
-    std::vector<int32_t> copies(cost_.value_count(), 0);  // that are needed from there on
+    NeededCopies copies = cost_.needed_at_the_end();
     std::vector<OpId> needed;
-    for (const ValueIndex output : cost_.outputs()) copies[at(output)] = 1;
     for (size_t i = order.size(); i-- > 0;) {
       const OpId op = order[i];
-      const bool is_transfer = is(op, MoveKind::offload) || is(op, MoveKind::prefetch);
-      if (is_transfer && copies[at(cost_.creates(op)[0])] == 0) continue;
+      if (graph_.is_transfer(op) && !copies.needed(at(cost_.creates(op)[0]))) continue;
       needed.push_back(op);
-      const auto make = [&](ValueIndex value) { copies[at(value)] = std::max(0, copies[at(value)] - 1); };
-      for (const ValueIndex value : cost_.creates(op)) make(value);
-      for (const OrderCost::Update& update : cost_.updates(op)) {
-        make(update.after);
-        ++copies[at(update.before)];
-      }
-      for (const ValueIndex value : cost_.reads(op)) copies[at(value)] = std::max(1, copies[at(value)]);
+      cost_.step_back(op, copies);
     }
     std::ranges::reverse(needed);
     return needed;
   }
 
-  // Takes the order apart: who uses what was brought back, and when it was last used before.
+  // Takes the order apart: which op uses what was brought back, and where it was last used before.
   void read(const std::vector<OpId>& order) {
     begin_ns_.push_back(0);
     for (const OpId op : order) {
@@ -173,13 +164,13 @@ class InTime {
   const Graph& graph_;
   const OrderCost& cost_;
   std::vector<OpId> rest_;         // the order without transfers
-  std::vector<int64_t> begin_ns_;  // by position, if nobody waits; one more, the end
+  std::vector<int64_t> begin_ns_;  // by position, without any waiting; one more, the end
   std::vector<Write> writes_;
   std::vector<Read> reads_;
   std::unordered_map<ValueIndex, size_t> written_;  // by offloaded form: its last write
   std::vector<size_t> touched_;    // by value: the position after its last use
-  std::vector<size_t> ended_;      // by value: a write after which nobody has touched it yet
-  std::vector<size_t> begun_;      // by value: a read whose copy nobody has touched yet
+  std::vector<size_t> ended_;      // by value: a write after which no op has touched it yet
+  std::vector<size_t> begun_;      // by value: a read whose copy no op has touched yet
 };
 
 }  // namespace

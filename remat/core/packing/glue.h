@@ -25,7 +25,7 @@ namespace remat::detail {
 // A guess, not a proof: where the glued problem has no packing, the original may have one.
 enum class Glue : uint8_t {
   matches,  // only what follows from full ticks, as above
-  twins,    // also items that start together and end together, whatever their sizes: bolder
+  twins,    // also items that start together and end together, of any sizes: bolder
 };
 
 class GluedProblem {

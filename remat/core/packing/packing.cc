@@ -20,8 +20,8 @@ using detail::ItemOrder;
 constexpr int64_t kMostCells = 2'000'000;  // the exact search keeps every item at every tick
 constexpr int64_t kWorkPerFit = 320;       // of one item, by greedy
 
-// What each stage may take of the work, as parts of it. A packing without waste mostly exists, so most of
-// the work is there to find one, and what finds it soon if at all has little. `lower` has what is left.
+// What each stage may take of the work, as parts of it. The stages that find a packing without waste quickly or not
+// at all have little; `lower`, which improves the best packing step by step, has what is left.
 constexpr int64_t kGluePart = 16;   // for each of two ways to glue
 constexpr int64_t kRaisePart = 32;  // for each height
 constexpr int64_t kSearchPart = 16;
@@ -97,7 +97,7 @@ class Packer {
     keep_completed(partial_);
   }
 
-  // Whatever has no offset goes wherever it can, however high.
+  // Items without an offset take the lowest place that is free, even above the height aimed at.
   void keep_completed(Offsets offsets) {
     effort_.spend(kWorkPerFit * static_cast<int64_t>(offsets.size()));
     greedy_.complete(orders_.sorted(GreedyOrder::load_size), offsets);
@@ -159,9 +159,9 @@ class Packer {
     }
   }
 
-  // Completes what of `start` is below `height`. Keeps the result if it is lower than the best; items
-  // that found no place in time go wherever they can for that. Returns whether there were none, and
-  // leaves what it came to in unfinished_.
+  // Completes what of `start` is below `height`, and keeps the result if it is lower than the best. Items that
+  // found no place in time are put above the others first. Returns whether there were none, and leaves the
+  // packing without them in unfinished_.
   bool evict(int64_t height, Offsets start, int64_t part) {
     for (size_t i = 0; i < start.size(); ++i) {
       if (start[i] + problem_.size(i) > height) start[i] = kNotPlaced;

@@ -20,8 +20,8 @@ struct Packing {
   int64_t lower_bound = 0;  // no packing is lower than this
 };
 
-// Stops as soon as the height is the lower bound, or low enough, which is also what all stages aim at, or
-// when the effort is exhausted, which must be limited. The greedy orders always finish and are not
+// Stops as soon as the height is the lower bound or `enough_height`, which all stages aim at, and when the
+// effort, which must be limited, is exhausted. The greedy orders always finish and are not
 // charged: they take time near-linear in the items. The exact search is left out where there are too many
 // items. The same problem with the same effort gives the same packing.
 Packing pack(const PackingProblem& problem, Effort& effort, const PackingOptions& options = {});

@@ -22,7 +22,7 @@ namespace remat {
 //       0 ┴───────────────┴────
 //          0  1  2  3  4  5  tick
 //
-// Sizes have whatever unit the caller likes; `place` counts in multiples of the alignment.
+// The caller chooses the unit of sizes; `place` counts in multiples of the alignment.
 
 struct Part {
   int32_t first = 0;  // ticks, both included

@@ -6,13 +6,14 @@
 
 #include "remat/core/packing/filling.h"
 
-// Fills the height from the bottom up (filling.h): more loss at a tick than its slack ends a branch.
+// Fills the height from the bottom up (filling.h). The slack of a tick is what the height has beyond its load; a
+// branch ends where more than that is lost at a tick.
 //
 // A *valley* is a run of ticks with one level and higher levels (or nothing left to place) on both
 // sides. At any tick of a valley, either an item is placed exactly on the level, and then it stays
-// within the valley, or all items of that tick are placed higher. That is the branching: one child for
-// each item that can be placed there, one for "none of them". Ticks without slack go first: they have no
-// child of the last kind, which leaves nearly everything open. Among them, the one with the fewest children.
+// within the valley, or all items of that tick are placed higher. A node has one child for each item that can
+// be placed there and one for "none of them", which leaves nearly everything open. Ticks without slack, which
+// have no such child, go first; among them, the one with the fewest children.
 // Where no remaining item crosses from one tick to the next, both sides are searched on their own.
 
 namespace remat::detail {
@@ -23,6 +24,12 @@ constexpr int kMaxDepth = 4000;
 // A node of a large problem takes longer: as much again for each so many ticks and items looked at.
 constexpr int64_t kWorkPerNode = 160;
 constexpr int64_t kLooksPerNode = 256;
+// Restarts: by turns length and area say which item goes first, from the third on times a random number from this
+// range. Each has half as many nodes again as the one before, so that the last has a third of the work.
+constexpr double kLeastNoise = 0.5;
+constexpr double kNoiseRange = 1.0;
+constexpr double kTieBreak = 1e-9;  // of equally long items, the larger one
+constexpr int64_t kFirstTry = 2'000 * kWorkPerNode;
 
 // An item with a pause between its parts can take support that the search does not see.
 bool has_gap(const PackingProblem& problem, size_t item) {
@@ -40,8 +47,9 @@ std::vector<double> preferences(const PackingProblem& problem, int64_t height, u
   for (size_t i = 0; i < preference.size(); ++i) {
     const double area = problem.area(i);
     const double length = problem.last_tick(i) - problem.first_tick(i) + 1;
-    preference[i] = seed % 2 == 0 ? length + 1e-9 * area / static_cast<double>(height) : area;
-    if (seed > 1) preference[i] *= 0.5 + static_cast<double>(random() >> 11) * 0x1.0p-53;
+    preference[i] = seed % 2 == 0 ? length + kTieBreak * area / static_cast<double>(height) : area;
+    if (seed <= 1) continue;
+    preference[i] *= kLeastNoise + kNoiseRange * static_cast<double>(random() >> 11) * 0x1.0p-53;
   }
   return preference;
 }
@@ -159,7 +167,6 @@ FitResult fit_exactly(const PackingProblem& problem, int64_t height, Effort& eff
 }
 
 FitResult fit_with_restarts(const PackingProblem& problem, int64_t height, Effort& effort) {
-  constexpr int64_t kFirstTry = 2000 * kWorkPerNode;
   int64_t limit = kFirstTry;
   for (uint64_t seed = 0; !effort.exhausted(); ++seed, limit = limit * 3 / 2) {
     Effort once = effort.part(limit);

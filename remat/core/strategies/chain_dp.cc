@@ -23,7 +23,7 @@
 //  4. tables   (chain/table) one for each of a few sizes of memory, halves of what keeping
 //              everything needs. What is in a table does not depend on the budget, so neighbouring
 //              budgets choose from nearly the same plans and more memory is hardly ever slower.
-//  5. orders   a table's plans from the fastest on, without the re-runs that nobody needs, until one
+//  5. orders   a table's plans from the fastest on, without re-runs that no op needs, until one
 //              fits by the exact model. Tables count memory in slots, and one block at a time, so that
 //              their bytes are off by a little; those of the plan that is returned are exact.
 //
@@ -71,8 +71,10 @@ constexpr int64_t kMarginPart = 20;
 // Of effort.h, measured.
 constexpr double kWorkPerSum = 0.32;
 constexpr int64_t kWorkPerOpOfBlocks = 100;   // to measure blocks, and again for groups of them
+// Slots of memory. Each block may round up by a slot, so that long chains need more of them.
 constexpr size_t kFewestSlots = 150;
 constexpr size_t kMostSlots = 600;
+constexpr size_t kSlotsPerBlock = 10;
 // Tables beside the one for the budget, each for half the memory of the one before.
 constexpr int kSmallerTables = 1;
 constexpr int kMostTables = 10;
@@ -220,8 +222,7 @@ class ChainPlanner {
   template <typename Use>
   Outcome with_table(const Level& level, int64_t bytes, Use use) {
     const TableSize size(level);
-    // Few blocks hold few things, and rounding does not add up.
-    const size_t enough = std::min(kMostSlots, kFewestSlots + 10 * level.chain.blocks.size());
+    const size_t enough = std::min(kMostSlots, kFewestSlots + kSlotsPerBlock * level.chain.blocks.size());
     size_t slots = std::clamp(
         static_cast<size_t>(std::min(kMostSums / size.sums, kMostTableBytes /
                                                                 (size.pairs * ChainTable::kBytesPerSlot))),
@@ -287,7 +288,7 @@ class ChainPlanner {
     if (!options_.progress) return;
     const Found& found = *best();
     options_.progress({.strategy = "chain_dp",
-                       .moves = tried_,
+                       .orders = tried_,
                        .best_peak_bytes = found.peak_bytes,
                        .best_time_ns = found.time_ns});
   }

@@ -178,17 +178,10 @@ Graph in_order(const Graph& graph, std::span<const OpId> order) {
   };
   for (const OpId id : order) {
     const Op& op = graph.op(id);
-    OpSpec spec{.name = op.name,
-                .phase = op.phase,
-                .kind = op.kind,
-                .time_ns = op.time_ns,
-                .workspace_bytes = op.workspace_bytes,
-                .reads = names(op.reads),
-                .updates = names(op.updates),
-                .effects = names(op.effects),
-                .random = op.random,
-                .once = op.once,
-                .scope = op.scope};
+    OpSpec spec = OpSpec::like(op);
+    spec.reads = names(op.reads);
+    spec.updates = names(op.updates);
+    spec.effects = names(op.effects);
     for (const StorageId made : op.creates) spec.creates.push_back({name(made), graph.storage(made).bytes});
     for (const Reuse& reuse : op.reuse) spec.reuse.push_back({name(reuse.result), name(reuse.source)});
     builder.op(std::move(spec));

@@ -15,8 +15,8 @@ namespace remat {
 //   backward 2   backward 1   update 1   update 2          both gradients are there at once
 //   backward 2   update 2   backward 1   update 1          one after the other
 //
-// An op comes as soon as what it reads is there at the right version, and nobody needs any more what it writes
-// over (re-runs of forward still read the parameter). None if no op would move.
+// An op comes as soon as what it reads is there at the right version and no later run reads what it writes over
+// (re-runs of forward still read the parameter). None if no op would move.
 std::optional<std::vector<OpId>> with_early_updates(const Graph& graph, std::span<const OpId> order);
 
 // The graph with its ops in that order, for strategies that only look at the given one. Ops, and orders of them, are

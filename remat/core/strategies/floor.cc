@@ -30,7 +30,8 @@ constexpr int64_t kLargestForSmall = 106;  // where the two meet
 // The budget is so much less than the peak at first; half of it where that is not reached.
 constexpr double kFirstStep = 0.6;
 constexpr double kLastStep = 0.002;
-constexpr int64_t kFloorReorderPart = 20;  // of that, in each attempt to get lower, for another order
+constexpr int64_t kFloorReorderPart = 20;  // of the work of a search: for another order, in each attempt to get lower
+constexpr int64_t kNextSegment = 4;        // every_k is tried with segments of 1, 4, 16 ... boundaries
 
 Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_order,
                          int64_t least_bytes, Effort& effort) {
@@ -43,7 +44,7 @@ Plan lowest_construction(const Graph& graph, const Plan& all_again, bool keep_or
   consider(all_again);
   consider(plan_selective(graph, {}));
   consider(plan_every_k(graph, {}));
-  for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= 4) {
+  for (int64_t k = 1; k <= static_cast<int64_t>(graph.ops.size()); k *= kNextSegment) {
     consider(plan_every_k(graph, {.every_k = k}));
   }
   if (graph.ops.size() > kLargestForAll) return lowest;
@@ -68,11 +69,11 @@ void consider_early_updates(const Graph& graph, int64_t least_bytes, Effort& eff
 // Repairs the order for lower and lower budgets: large steps first, then smaller ones. A repair that
 // does not reach its budget has often lowered the peak all the same.
 std::vector<OpId> lowered(const Graph& graph, std::vector<OpId> from, bool move_ops,
-                          int64_t least_bytes, Effort& whole) {
+                          int64_t least_bytes, const SearchStages& stages, Effort& whole) {
   const int64_t ops = static_cast<int64_t>(graph.ops.size());
   const int64_t work = ops < kLargestForSmall ? kWorkPerOpCubed * ops * ops * ops : kWork;
   Effort effort = whole.part(work);
-  SearchContext context(graph, {.keep_order = !move_ops});
+  SearchContext context(graph, {.keep_order = !move_ops, .insert_many = stages.insert_many});
   FoundOrder best = context.start(std::move(from), effort);
   for (double step = kFirstStep; step > kLastStep && !effort.exhausted();) {
     const int64_t peak = best.cost.peak_bytes;
@@ -96,18 +97,18 @@ Floor set_by(const Graph& graph, const Plan& lowest) {
   Floor result{.bytes = lowest.peak_bytes, .op = OpId{}};
   if (lowest.order.empty()) return result;
   const Schedule schedule = rewrite(graph, lowest.order);
-  const OpId op = graph.original(schedule.steps[simulate_peak(graph, schedule).step].op);
-  // Of a move, the op that made what is moved.
-  result.op = graph.is_move(op) ? *graph.storage(graph.move(op).value.storage).creator : op;
+  result.op = op_behind(graph, schedule.steps[simulate_peak(graph, schedule).step].op);
   return result;
 }
 
-Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
+Plan lowest_plan(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  const bool keep_order = options.keep_order;
+  const bool early_updates = !keep_order && options.stages.early_updates;
   const int64_t least = lower_bound_peak_bytes(graph);
   const Plan again = plan_recompute_all(graph, {.max_runs = kMaxRuns});
   std::vector<OpId> all_again = again.order;
   Plan lowest = lowest_construction(graph, again, keep_order, least, effort);
-  if (!keep_order) consider_early_updates(graph, least, effort, lowest, all_again);
+  if (early_updates) consider_early_updates(graph, least, effort, lowest, all_again);
   // Externals alone cannot be lowered, and an order without ops uses up no work: the search for a
   // lower peak would not end.
   if (graph.ops.empty()) return lowest;
@@ -116,7 +117,8 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
     // A search on a very long order would only use up its work.
     if (from.size() > longest) return;
     Plan plan = make_plan(graph, lowest.strategy,
-                          lowered(graph, std::move(from), move_ops, least, effort), kNoBudget);
+                          lowered(graph, std::move(from), move_ops, least, options.stages, effort),
+                          kNoBudget);
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   };
   const std::vector<OpId> lowest_of_constructions = lowest.order;
@@ -126,7 +128,9 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
     return lowest;
   }
   consider(given_order(graph), true);
-  if (auto early = with_early_updates(graph, given_order(graph))) consider(std::move(*early), true);
+  if (early_updates) {
+    if (auto early = with_early_updates(graph, given_order(graph))) consider(std::move(*early), true);
+  }
   consider(low_peak_order(graph), true);
   // Where another construction is the lowest, this one often has further to go.
   if (lowest_of_constructions != all_again) consider(std::move(all_again), false);
@@ -136,10 +140,11 @@ Plan lowest_plan(const Graph& graph, bool keep_order, Effort& effort) {
 
 // Packing and offloading get lower than running ops again. What bounds plans that only do that does not
 // bound these.
-Plan lowest_plan_with_moves(const Graph& graph, bool keep_order, Effort& effort) {
-  Plan lowest = lowest_plan(without_moves(graph), keep_order, effort);
+Plan lowest_plan_with_moves(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  Plan lowest = lowest_plan(without_moves(graph), options, effort);
   for (const std::vector<OpId>& from : {lowest.order, given_order(graph)}) {
-    Plan plan = make_plan(graph, "search", lowered(graph, from, !keep_order, 0, effort), kNoBudget);
+    Plan plan = make_plan(graph, "search",
+                          lowered(graph, from, !options.keep_order, 0, options.stages, effort), kNoBudget);
     if (plan.peak_bytes < lowest.peak_bytes) lowest = std::move(plan);
   }
   return lowest;
@@ -147,10 +152,10 @@ Plan lowest_plan_with_moves(const Graph& graph, bool keep_order, Effort& effort)
 
 }  // namespace
 
-Plan plan_for_floor(const Graph& graph, bool keep_order, Effort& effort) {
-  Plan lowest = graph.moves.empty() ? lowest_plan(graph, keep_order, effort)
-                                    : lowest_plan_with_moves(graph, keep_order, effort);
-  if (!keep_order) lowest.floor = set_by(graph, lowest);
+Plan plan_for_floor(const Graph& graph, const PlanOptions& options, Effort& effort) {
+  Plan lowest = graph.moves.empty() ? lowest_plan(graph, options, effort)
+                                    : lowest_plan_with_moves(graph, options, effort);
+  if (!options.keep_order) lowest.floor = set_by(graph, lowest);
   return lowest;
 }
 

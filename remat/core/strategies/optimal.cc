@@ -16,12 +16,12 @@
 #include "remat/core/error.h"
 #include "remat/core/exact/bound.h"
 #include "remat/core/exact/linear_model.h"
-#include "remat/core/exact/state_search.h"
 #include "remat/core/order/context.h"
 #include "remat/core/order/repair.h"
 #include "remat/core/order/reruns.h"
 #include "remat/core/order/ruin.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/strategies/all_states.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/strategies/window_search.h"
@@ -33,7 +33,6 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
 constexpr int64_t kPolishWork = 20'000'000;  // about 50 ms
 constexpr size_t kMostWindowOps = 600;  // more are seldom solved in their share of the default limit
 
@@ -41,12 +40,6 @@ bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
   if (!a.feasible) return a.peak_bytes < b.peak_bytes;
   return a.time_ns < b.time_ns;
-}
-
-// state_search takes the best of several places for a result, rewrite the first.
-bool one_place_each(const Graph& graph) {
-  return std::all_of(graph.ops.begin(), graph.ops.end(),
-                     [](const Op& op) { return op.reuse.size() <= 1; });
 }
 
 class Optimal {
@@ -82,7 +75,7 @@ class Optimal {
   // All states have been looked at, or are too many. What cannot fit comes as close as we know how.
   void search() {
     if (infeasible_) {
-      Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
+      Plan lowest = plan_for_floor(graph_, options_, effort_);
       best_ = make_plan(graph_, "search", std::move(lowest.order), options_.budget_bytes);
       best_.floor = lowest.floor;
     } else {
@@ -135,8 +128,9 @@ class Optimal {
     if (infeasible_) {
       note_ = concat("no plan fits ", scope(), ": proven");
     } else if (proven()) {
-      note_ = concat("nothing is faster ", scope(), best_.time_ns > bound_ns_ ? " by 0.002 %" : "",
-                     ": proven");
+      const std::string by =
+          best_.time_ns > bound_ns_ ? concat(" by ", settling_percent(), " %") : std::string();
+      note_ = concat("nothing is faster ", scope(), by, ": proven");
     } else if (note_.empty()) {
       note_ = concat("not proven to be the best ", scope());
     }
@@ -155,7 +149,7 @@ class Optimal {
     propose(found);
     if (found.infeasible && !options_.keep_order) {
       note_ = "no plan fits in the given order: proven; not proven to be the best in any order";
-    } else if (found.infeasible || attains(best_.time_ns, found.least_time_ns)) {
+    } else if (attains(best_.time_ns, found.least_time_ns)) {
       note_ = "nothing is faster in the given order: proven";
     }
     // Where another order was worth it, that order too, with what is left.
@@ -167,11 +161,12 @@ class Optimal {
   // Takes the plan; what is close to one is repaired first.
   void propose(const WindowSearchResult& found) {
     if (!found.order.empty()) take(found.order);
-    if (found.proposal.empty()) return;
+    if (found.proposal.empty() || !options_.stages.polish) return;
     Effort effort = effort_.part(kPolishWork);
     SearchContext context(graph_, {.budget_bytes = options_.budget_bytes,
                                    .keep_order = options_.keep_order,
-                                   .seed = options_.seed});
+                                   .seed = options_.seed,
+                                   .insert_many = options_.stages.insert_many});
     FoundOrder start = context.start(found.proposal, effort);
     if (!Repair(context, effort).run(start)) return;
     prune(context, start, start.order.size(), effort);
@@ -191,15 +186,6 @@ class Optimal {
 };
 
 }  // namespace
-
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
-                                    Effort& effort) {
-  if (!one_place_each(graph)) return {};
-  const bool worth_it = graph.ops.size() <= kMostlyComplete;
-  Effort own = effort.part(work_share(graph, options, worth_it ? kAllStatesShare : kStatesShare));
-  return search_states(graph, options.budget_bytes, own,
-                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order});
-}
 
 Plan plan_best(const Graph& graph, const PlanOptions& options, Effort& effort) {
   return Optimal(graph, options, effort).plan();

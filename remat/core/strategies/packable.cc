@@ -15,8 +15,9 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostRuns = 5'000;
-constexpr int64_t kTriesPerRun = 5;
+constexpr size_t kMostRuns = 5'000;  // of a plan: bounds the work, as up to five placements are looked for
+constexpr int64_t kTriesPerRun = 5;  // to move runs: enough that each has its turn
+constexpr int64_t kClearlyLess = 2;  // so many times less waste is worth another order
 // Parts of the arena above which less should lie, the most helpful first: lower ones free more ticks,
 // higher ones free the fullest.
 constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
@@ -24,6 +25,7 @@ constexpr double kLines[] = {0.7, 0.9, 0.8, 0.5};
 }  // namespace
 
 void make_packable(const Graph& graph, const PlanOptions& options, Effort& effort, Plan& plan) {
+  if (!options.stages.packable) return;
   if (!plan.feasible || options.keep_order || plan.order.size() > kMostRuns) return;
   const int64_t share = work_share(graph, options, kPackingShare);
   const int64_t external_bytes = graph.external_bytes();
@@ -50,9 +52,9 @@ void make_packable(const Graph& graph, const PlanOptions& options, Effort& effor
     flatten(context, found, external_bytes + static_cast<int64_t>(kLines[i] * arena_bytes),
             kTriesPerRun * static_cast<int64_t>(first.size()), own);
     context.retime(found, own);
-    if (found.cost.time_ns > plan.time_ns) continue;  // somebody waits for a transfer now
+    if (found.cost.time_ns > plan.time_ns) continue;  // an op has to wait for a transfer now
     Placement placement = addresses_of(found.order);
-    if (!good(placement) && 2 * waste(placement) > waste(best)) continue;
+    if (!good(placement) && kClearlyLess * waste(placement) > waste(best)) continue;
     best = std::move(placement);
     plan.order = std::move(found.order);
     plan.peak_bytes = found.cost.peak_bytes;

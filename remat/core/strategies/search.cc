@@ -23,6 +23,7 @@
 #include "remat/core/order/repair.h"
 #include "remat/core/order/reruns.h"
 #include "remat/core/order/ruin.h"
+#include "remat/core/strategies/all_states.h"
 #include "remat/core/strategies/early_updates.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
@@ -54,7 +55,7 @@ constexpr int64_t kReorderWork = 25'000'000;
 constexpr int64_t kReorderPart = 8;
 constexpr int64_t kFitWork = 100'000'000;
 constexpr int64_t kFitPart = 2;
-// At least this part of the whole is left for improving, however much fitting took.
+// At least this part of the work is left for improving, however much fitting took.
 constexpr int64_t kImprovePart = 2;
 
 // Every third reordering begins from the given order again, with one of these heats. They are high: an
@@ -78,7 +79,8 @@ class Searcher {
         effort_(whole.part()),
         context_(graph, {.budget_bytes = options.budget_bytes,
                          .keep_order = options.keep_order,
-                         .seed = options.seed}) {}
+                         .seed = options.seed,
+                         .insert_many = options.stages.insert_many}) {}
 
   // `may_look_at_all`: every plan, where the graph is small enough.
   Plan plan(bool may_look_at_all) {
@@ -95,6 +97,12 @@ class Searcher {
   bool improvable(const FoundOrder& found) const {
     return found.order.size() > graph_.ops.size() &&
            !(bound_ns_ && attains(found.cost.time_ns, *bound_ns_));
+  }
+  bool chain_dp() const {
+    return stages().chain_dp && graph_.ops.size() <= kLargestForChainDp;
+  }
+  std::optional<std::vector<OpId>> early_updates(std::span<const OpId> order) const {
+    return stages().early_updates ? with_early_updates(graph_, order) : std::nullopt;
   }
   int64_t reorder_work() const { return std::min(kReorderWork, all_work_ / kReorderPart); }
 
@@ -133,7 +141,7 @@ class Searcher {
     if (!stages().bound || !improvable(found) || graph_.ops.size() > kMostBoundOps) return;
     Effort effort = whole_.part(work_share(graph_, options_, kBoundShare));
     bound_ns_ = lower_bound_time_ns(graph_, options_.budget_bytes, effort,
-                                    {.enough_ns = found.cost.time_ns});
+                                    {.enough_ns = found.cost.time_ns, .coarse = stages().coarse_bound});
   }
 
   // Of a few dozen ops every plan can be looked at. True if that was possible and one fits.
@@ -148,7 +156,7 @@ class Searcher {
   // The fastest order that fits, of all starts. The lowest peak we know comes first: where that is far
   // above the budget, the answer is "it does not fit", and the user should not wait for it.
   bool make_fit(FoundOrder& best) {
-    Plan for_floor = plan_for_floor(graph_, options_.keep_order, whole_);
+    Plan for_floor = plan_for_floor(graph_, options_, whole_);
     floor_ = for_floor.floor;
     FoundOrder lowest = context_.start(std::move(for_floor.order), effort_);
     const bool may_fit =
@@ -177,7 +185,7 @@ class Searcher {
   // Tries to get below the lowest peak so far, to the budget.
   void lower_further(const FoundOrder& reordered, const FoundOrder& given, FoundOrder& lowest) {
     for (const FoundOrder& from : {lowest, reordered}) lower(from.order, 1.0, lowest);
-    if (!lowest.fits && graph_.ops.size() <= kLargestForChainDp) {
+    if (!lowest.fits && chain_dp()) {
       consider(context_.start(plan_chain_dp(graph_, options_, whole_).order, effort_), lowest);
     }
     // Aiming below the budget can get out of a dead end.
@@ -201,7 +209,7 @@ class Searcher {
     const FoundOrder given = best;
     FoundOrder made = context_.start(low_peak_order(graph_), effort_);
     FoundOrder near = given;
-    if (auto early = with_early_updates(graph_, given.order)) near = context_.start(std::move(*early), effort_);
+    if (auto early = early_updates(given.order)) near = context_.start(std::move(*early), effort_);
     const auto keep_lower = [&](const FoundOrder& found) {
       if (found.cost.overflow < best.cost.overflow) best = found;
     };
@@ -231,11 +239,14 @@ class Searcher {
   // From an order to a part of the budget, by re-runs and other orders in turn.
   void lower(const std::vector<OpId>& order, double part, FoundOrder& lowest) {
     Effort effort = effort_.part(reorder_work());
-    context_.budget_bytes = static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes));
-    FoundOrder found = context_.start(order, effort);
-    repair(found, effort);
-    context_.budget_bytes = options_.budget_bytes;
-    consider(context_.start(std::move(found.order), effort), lowest);
+    std::vector<OpId> lowered;
+    {
+      const OtherBudget aim(context_, static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes)));
+      FoundOrder found = context_.start(order, effort);
+      repair(found, effort);
+      lowered = std::move(found.order);
+    }
+    consider(context_.start(std::move(lowered), effort), lowest);
   }
 
   // Where re-runs help no more, another order may.
@@ -262,19 +273,16 @@ class Searcher {
   }
 
   static void consider(FoundOrder found, FoundOrder& best) {
-    const bool better = found.fits != best.fits ? found.fits
-                        : found.fits            ? found.cost.time_ns < best.cost.time_ns
-                                                : found.cost.peak_bytes < best.cost.peak_bytes;
-    if (better) best = std::move(found);
+    if (better(found, best)) best = std::move(found);
   }
 
-  // Whatever their limits of work are, these are made as if they were asked for alone: the search is
-  // then never worse than any of them.
+  // Each is made with the limits of work that it has when it is asked for alone, so that the search is never
+  // worse than any of them.
   std::vector<FoundOrder> constructions(Effort& effort) {
     std::vector<FoundOrder> starts;
     if (!stages().constructions) return starts;
     const std::optional<EarlyGraph> early =
-        options_.keep_order ? std::nullopt : EarlyGraph::of(graph_);
+        options_.keep_order || !stages().early_updates ? std::nullopt : EarlyGraph::of(graph_);
     const auto construct = [&](auto strategy) {
       std::vector<OpId> order = strategy(graph_).order;
       if (options_.keep_order && !keeps_order(graph_, order)) return;
@@ -287,7 +295,7 @@ class Searcher {
     }
     construct([&](const Graph& graph) { return plan_selective(graph, options_); });
     construct([&](const Graph& graph) { return plan_every_k(graph, options_); });
-    if (graph_.ops.size() <= kLargestForChainDp) {
+    if (chain_dp()) {
       construct([&](const Graph& graph) { return plan_chain_dp(graph, options_, whole_); });
     }
     return starts;
@@ -296,7 +304,7 @@ class Searcher {
   void report(const FoundOrder& found) const {
     if (!options_.progress) return;
     options_.progress({.strategy = "search",
-                       .moves = context_.evaluations,
+                       .orders = context_.evaluations,
                        .best_peak_bytes = found.cost.peak_bytes,
                        .best_time_ns = found.cost.time_ns});
   }

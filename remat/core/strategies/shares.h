@@ -9,23 +9,33 @@
 
 namespace remat {
 
-// Shares of the time limit. They leave a fifth of it, for what is not counted.
+// Shares of the time limit, as work. They were chosen by what a plan gains from more of it (bench/README.md) and
+// add up, for a plan that uses up each of them, to
+//
+//     states 0.1, search 0.2 to 0.3, bound 0.08, windows 0.25, packing 9 tries of 0.03        about 1
+//     moves: search, poor starts and the lowest plan                                          0.9 more
+//     addresses that must fit, all tries together, and the last one                           1.6 more
+//
+// so less than four, where a plan is ended in any case. What does not depend on the limit comes on top: the
+// searches of floor(), some 0.2 s.
 inline constexpr double kStatesShare = 0.1;
-inline constexpr double kAllStatesShare = 0.7;  // where nothing else will be needed then
+inline constexpr double kAllStatesShare = 0.7;  // of small graphs: nothing else will be needed then
 inline constexpr double kSearchShare = 0.2;
 inline constexpr double kWindowShare = 0.25;
 inline constexpr double kBoundShare = 0.08;
 inline constexpr double kMovesShare = 0.2;      // where a graph has moves, beyond the others
+inline constexpr double kPoorShare = 0.5;       // where what moves found is poor, beyond that
 // Of the CPU time, where it ends a plan: the plan that only recomputes must leave some for moves.
 inline constexpr double kWithoutMovesTime = 0.75;
-// Of the CPU time, likewise: whatever happened before, the lowest plan can still be looked for.
+// Of the CPU time, likewise: what is left is for the lowest plan, where no search has found one that fits.
 inline constexpr double kAboveFloorTime = 0.8;
 inline constexpr double kPackingShare = 0.03;   // for each of a few tries
-inline constexpr double kPlaceShare = 0.8;      // for addresses that must fit, for each of a few tries
+inline constexpr double kInsideShare = 1.2;     // for a plan whose addresses fit, all tries together
+inline constexpr double kLowestPlaceShare = 0.4;  // for the addresses of the lowest plan, where none was found
 inline constexpr double kContinueShare = 0.05;  // to go on from a plan, for each of a few tries
 
-// For a whole plan, whatever it takes: ends with four times the time limit in CPU time. Everything that
-// is done for the plan is a part of it.
+// For a whole plan: everything that is done for it is a part of this. Ends with four times the time limit, in
+// work and in CPU time.
 Effort effort_of_plan(const PlanOptions& options);
 
 // The work that is a share of what the options allow: a time limit, or a number of orders to look at.

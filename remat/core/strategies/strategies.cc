@@ -51,7 +51,7 @@ Plan make_plan(const Graph& graph, std::string_view strategy, std::vector<OpId> 
   const Schedule schedule = rewrite(graph, order);
   const Peak peak = simulate_peak(graph, schedule);
   Plan plan;
-  // A search may end with transfers that nobody needs, which rewrite leaves out.
+  // A search may end with transfers whose result no op needs; rewrite leaves them out.
   plan.order = graph.channel ? order_of(graph, schedule) : std::move(order);
   plan.strategy = strategy;
   plan.feasible = peak.bytes <= budget_bytes;

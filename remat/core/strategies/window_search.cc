@@ -15,9 +15,14 @@
 namespace remat {
 namespace {
 
+// A model with few cuts is solved at once; more come where its proposal overflows, a few at a time, so that each
+// proposal shows where the next are needed.
 constexpr size_t kFirstCuts = 4;
 constexpr size_t kCutsPerRound = 6;
+// How often the budget of proposals is lowered, each time by this part of what is too much: a whole overflow less is
+// mostly more than needed.
 constexpr int kMostSqueezes = 12;
+constexpr int64_t kSqueezedPart = 2;
 
 class WindowSearch {
  public:
@@ -50,7 +55,7 @@ class WindowSearch {
       // There is nothing left to cut at. If the proposal fits, it is the best that this relaxation gives.
       const int64_t overflow = cost_.evaluate(proposal, budget_bytes_).peak_bytes - budget_bytes_;
       if (overflow <= 0) break;
-      squeezed_bytes += (overflow + 1) / 2;
+      squeezed_bytes += (overflow + kSqueezedPart - 1) / kSqueezedPart;
       ++squeezes;
     }
     return std::move(result_);

@@ -4,9 +4,8 @@
 // kinds of insertion there are; this file chooses where it starts:
 //
 //  1. the plan that only recomputes, which it cannot lose to;
-//  2. the given order, made to fit by whatever removes most for its time. What a transfer costs beyond
-//     waiting is unknown: the channel cannot carry everything, and carries best what is dearest to make
-//     again. So this is done for several prices of the channel;
+//  2. the given order, made to fit by the insertions that remove most for their time. A transfer takes the
+//     channel from others, and what that costs is unknown. So this is done for several prices of the channel;
 //  3. where none of these is any good, the given order again with more work;
 //  4. where none fits, the plan with the lowest peak that we know;
 //  5. the best of these, ruined and repaired, round after round.
@@ -28,26 +27,22 @@
 namespace remat {
 namespace {
 
-// Of a nanosecond on the channel, in nanoseconds of the step. 0: transfers first, wherever nobody waits.
+// Of a nanosecond on the channel, in nanoseconds of the step. At 0 a transfer that delays no op counts as free.
 constexpr double kChannelPrices[] = {0.0, 0.1, 0.4};
 constexpr int64_t kFitParts = 2;  // at most this part of the work goes into making all starts fit
-// But so much, whatever the limit is, where none fits, or what fits takes more than a step and this part of one.
-constexpr int64_t kFitWork = 400'000'000;
-constexpr int64_t kPoorPart = 4;
+// For a second try where no start fits or the best adds over a quarter of a step: about a second, or its share of
+// the limit if that is less.
+constexpr int64_t kPoorWork = 400'000'000;
+constexpr int64_t kPoorPart = 4;  // of a step
 
-bool better(const FoundOrder& a, const FoundOrder& b) {
-  if (a.fits != b.fits) return a.fits;
-  return a.fits ? a.cost.time_ns < b.cost.time_ns : a.cost.peak_bytes < b.cost.peak_bytes;
-}
-
-// Prunes, as far as the effort goes, and whatever serves nobody in any case.
+// Prunes as far as the effort goes. What no op uses is taken out in any case.
 void prune_all(SearchContext& context, FoundOrder& found, Effort& effort) {
   prune(context, found, found.order.size(), effort);
   FoundOrder trial{.order = found.order, .cost = {}, .fits = true};
   erase_dead(context.graph, context.cost, trial.order, effort);
   if (trial.order.size() == found.order.size()) return;
   trial.cost = context.evaluate(trial.order, effort);
-  // Without a move another transfer may begin earlier, and somebody else wait for it.
+  // Removing a move can let another transfer start earlier and delay a later op.
   const bool fits = trial.cost.legal && trial.cost.overflow == 0;
   if (fits && trial.cost.time_ns <= found.cost.time_ns) found = std::move(trial);
 }
@@ -75,7 +70,7 @@ class MovesSearch {
     // plans that only recompute may take a hundred times as long there.
     const auto poor = [&] { return !best.fits || best.cost.time_ns - first.once_ns > first.once_ns / kPoorPart; };
     if (poor()) {
-      Effort more = effort_.part(kFitWork);
+      Effort more = effort_.part(std::min(kPoorWork, work_share(graph_, options_, kPoorShare)));
       for (size_t i = 0; i < starts && poor(); ++i) {
         try_start(given_order(graph_), kChannelPrices[i], more, best, best_price);
       }
@@ -102,7 +97,7 @@ class MovesSearch {
 
   // Greedy gets stuck close to the floor.
   void go_lowest(SearchContext& context, FoundOrder& best) {
-    Plan lowest = plan_for_floor(graph_, options_.keep_order, effort_);
+    Plan lowest = plan_for_floor(graph_, options_, effort_);
     floor_ = lowest.floor;
     Effort own = effort_.part(work_share(graph_, options_, kMovesShare));
     FoundOrder start = context.start(std::move(lowest.order), own);
@@ -114,6 +109,7 @@ class MovesSearch {
     return {.budget_bytes = options_.budget_bytes,
             .keep_order = options_.keep_order,
             .seed = options_.seed,
+            .insert_many = options_.stages.insert_many,
             .channel_price = channel_price};
   }
 

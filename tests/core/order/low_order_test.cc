@@ -41,8 +41,7 @@ TEST(LowPeakOrder, IsLegalAndMostlyNoHigher) {
     const std::vector<OpId> order = low_peak_order(graph);
     ASSERT_EQ(order.size(), graph.ops.size());
     ASSERT_FALSE(verify(graph, rewrite(graph, order), kAnyPeak)) << "seed " << seed;
-    std::vector<OpId> given;
-    for (size_t i = 0; i < graph.ops.size(); ++i) given.push_back(static_cast<OpId>(i));
+    std::vector<OpId> given = given_order(graph);
     OrderCost cost(graph);
     const int64_t before = cost.evaluate(given, 0).peak_bytes;
     const int64_t after = cost.evaluate(order, 0).peak_bytes;

@@ -29,17 +29,11 @@ op sum forward kind=k time_ns=1 reads=d,e,f creates=g:0
 output g
 )";
 
-std::vector<OpId> in_order(const Graph& graph) {
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
-  return order;
-}
-
 TEST(Reorder, FindsTheOrderThatFits) {
   const Graph graph = parse_graph(kBranches);
   SearchContext context(graph, {.budget_bytes = 103});
   Effort effort;
-  FoundOrder found = context.start(in_order(graph), effort);
+  FoundOrder found = context.start(given_order(graph), effort);
   EXPECT_EQ(found.cost.peak_bytes, 301);
   reorder(context, found, 1'000'000, effort, 0.5);
   EXPECT_TRUE(found.fits);
@@ -51,16 +45,16 @@ TEST(Reorder, LeavesAloneWhatMustStay) {
   const Graph graph = parse_graph(kBranches);
   SearchContext context(graph, {.budget_bytes = 103, .keep_order = true});
   Effort effort;
-  FoundOrder found = context.start(in_order(graph), effort);
+  FoundOrder found = context.start(given_order(graph), effort);
   reorder(context, found, 1'000'000, effort);
-  EXPECT_EQ(found.order, in_order(graph));
+  EXPECT_EQ(found.order, given_order(graph));
 }
 
 TEST(Reorder, SpendsNoMoreThanItIsGiven) {
   const Graph graph = parse_graph(kBranches);
   SearchContext context(graph, {.budget_bytes = 1});  // cannot be reached
   Effort effort;
-  FoundOrder found = context.start(in_order(graph), effort);
+  FoundOrder found = context.start(given_order(graph), effort);
   const int64_t before = effort.spent();
   reorder(context, found, 100'000, effort);
   EXPECT_GE(effort.spent() - before, 100'000);

@@ -16,12 +16,6 @@
 namespace remat {
 namespace repair_test {
 
-std::vector<OpId> in_order(const Graph& graph) {
-  std::vector<OpId> order;
-  for (size_t i = 0; i < graph.ops.size(); ++i) order.push_back(static_cast<OpId>(i));
-  return order;
-}
-
 // 4 + 24 at the turn; with 20, one of a and b must be made again: 3 ns or 50.
 TEST(Repair, RecomputesTheCheapOne) {
   const Graph graph = parse_graph(R"(remat-graph 1
@@ -35,14 +29,14 @@ output h
 )");
   SearchContext context(graph, {.budget_bytes = 20});
   Effort effort;
-  FoundOrder found = context.start(in_order(graph), effort);
+  FoundOrder found = context.start(given_order(graph), effort);
   ASSERT_FALSE(found.fits);
   EXPECT_TRUE(Repair(context, effort).run(found));
   EXPECT_TRUE(found.fits);
   EXPECT_EQ(found.cost.time_ns, 68 + 3);
 
   // f1 must not run again: then nothing helps, since b is needed as soon as c is there.
-  FoundOrder stuck = context.start(in_order(graph), effort);
+  FoundOrder stuck = context.start(given_order(graph), effort);
   EXPECT_FALSE(Repair(context, effort).step(stuck, {.tabu = OpId{0}}));
   context.budget_bytes = 19;  // below what f3 needs
   EXPECT_FALSE(Repair(context, effort).run(stuck));
@@ -64,7 +58,7 @@ channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0
   const auto extra_ns = [&](bool rerun, bool pack, bool offload) {
     SearchContext context(graph, {.budget_bytes = 20, .rerun = rerun, .pack = pack, .offload = offload});
     Effort effort;
-    FoundOrder found = context.start(in_order(graph), effort);
+    FoundOrder found = context.start(given_order(graph), effort);
     if (!Repair(context, effort).run(found)) return int64_t{-1};
     EXPECT_FALSE(verify(graph, rewrite(graph, found.order), 20));
     return found.cost.time_ns - context.once_ns;
@@ -85,9 +79,9 @@ TEST(Repair, IsRightOnRandomGraphsWithMoves) {
     testing::add_random_moves(generator, graph);
     Effort effort;
     SearchContext context(graph, {.seed = seed, .rerun = seed % 3 != 0});
-    const int64_t peak = context.start(in_order(graph), effort).cost.peak_bytes;
+    const int64_t peak = context.start(given_order(graph), effort).cost.peak_bytes;
     context.budget_bytes = peak * 7 / 10;
-    FoundOrder found = context.start(in_order(graph), effort);
+    FoundOrder found = context.start(given_order(graph), effort);
     const double before = found.cost.overflow;
     Effort own = effort.part(2'000'000);
     const bool said = Repair(context, own).run(found);
@@ -109,9 +103,9 @@ TEST(Repair, IsRightOnRandomGraphs) {
     const Graph graph = testing::random_graph(generator);
     Effort effort;
     SearchContext context(graph, {.seed = seed});
-    const int64_t peak = context.start(in_order(graph), effort).cost.peak_bytes;
+    const int64_t peak = context.start(given_order(graph), effort).cost.peak_bytes;
     context.budget_bytes = peak * 8 / 10;
-    FoundOrder found = context.start(in_order(graph), effort);
+    FoundOrder found = context.start(given_order(graph), effort);
     const double before = found.cost.overflow;
     Effort own = effort.part(2'000'000);
     const bool said = Repair(context, own).run(found);
@@ -130,11 +124,11 @@ TEST(Repair, EndsWithItsEffort) {
   const Graph graph = testing::random_graph(generator);
   SearchContext context(graph, {.budget_bytes = 1});
   Effort effort;
-  FoundOrder found = context.start(in_order(graph), effort);
+  FoundOrder found = context.start(given_order(graph), effort);
   Effort none = effort.part(0);
   EXPECT_FALSE(Repair(context, none).run(found));
   EXPECT_EQ(none.spent(), 0);
-  EXPECT_EQ(found.order, in_order(graph));
+  EXPECT_EQ(found.order, given_order(graph));
 }
 
 }  // namespace repair_test

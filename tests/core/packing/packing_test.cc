@@ -40,7 +40,7 @@ TEST(Packing, ItemsApartInTimeShareTheBottom) {
   EXPECT_EQ(packing.height, 7);
 }
 
-// The picture in packing.h: a is 2, 3, then 1 high; b (1 high) starts when a has shrunk. The load
+// The picture in problem.h: a is 2, 3, then 1 high; b (1 high) starts when a has shrunk. The load
 // is 3 at tick 2 and 2 afterwards, so 3 is enough.
 TEST(Packing, PartsOfAnItemLeaveRoomWhenTheyShrink) {
   PackingProblem problem;

@@ -20,7 +20,7 @@ namespace floor_test {
 TEST(PlanForFloor, OfEqualLayersIsFour) {
   const Graph graph = testing::chain_graph(std::vector<testing::Layer>(30));
   Effort effort;
-  EXPECT_EQ(plan_for_floor(graph, false, effort).peak_bytes, 4'000);
+  EXPECT_EQ(plan_for_floor(graph, {}, effort).peak_bytes, 4'000);
 }
 
 // No construction is lower, no bound is higher, and the op that sets it is one at which so much is there.
@@ -32,7 +32,7 @@ TEST(PlanForFloor, IsTheLowestThatAnyConstructionReaches) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     Effort effort, others;
-    const Plan lowest = plan_for_floor(graph, false, effort);
+    const Plan lowest = plan_for_floor(graph, {}, effort);
     ASSERT_EQ(testing::plan_fault(graph, lowest, kNoBudget), "");
     ASSERT_TRUE(lowest.floor);
     EXPECT_EQ(lowest.floor->bytes, lowest.peak_bytes);
@@ -56,7 +56,7 @@ TEST(PlanForFloor, KeepsTheOrderWhereItMust) {
     std::mt19937_64 generator(seed);
     const Graph graph = testing::random_graph(generator);
     Effort effort;
-    const Plan lowest = plan_for_floor(graph, true, effort);
+    const Plan lowest = plan_for_floor(graph, {.keep_order = true}, effort);
     EXPECT_TRUE(keeps_order(graph, lowest.order)) << seed;
     EXPECT_FALSE(lowest.floor) << "that would be of another order";
   }
@@ -69,8 +69,8 @@ TEST(PlanForFloor, EndsWithTheEffort) {
   shape.forward_ops = 60;
   const Graph graph = testing::random_graph(generator, shape);
   Effort ample, none = Effort::of_work(0);
-  plan_for_floor(graph, false, ample);
-  const Plan lowest = plan_for_floor(graph, false, none);
+  plan_for_floor(graph, {}, ample);
+  const Plan lowest = plan_for_floor(graph, {}, none);
   EXPECT_EQ(testing::plan_fault(graph, lowest, kNoBudget), "");
   EXPECT_LT(none.spent(), ample.spent() / 20);
 }

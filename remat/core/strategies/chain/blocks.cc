@@ -243,8 +243,8 @@ class Measurer {
     return bytes;
   }
 
-  // Backward ops run once and in the given order whatever is re-run, so one pass over them, from
-  // the end, knows what is resident of all that the blocks from b on have made.
+  // Re-runs change neither how often backward ops run nor their order. So one pass over them, from the end,
+  // finds what is resident of all that the blocks from b on have made.
   void measure_backward() {
     LiveValues with_exit_held(graph_, cost_, facts_);
     for (LiveValues* live : {&live_, &with_exit_held}) {

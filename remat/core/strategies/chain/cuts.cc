@@ -56,9 +56,8 @@ class FactFinder {
   bool readable_again(const Value& value) const {
     const Storage& storage = graph_.storage(value.storage);
     if (storage.external()) {
-      const size_t version = static_cast<size_t>(value.version);
-      return version >= storage.changers.size() ||
-             position(storage.changers[version]) >= externals_fixed_from_;
+      const std::optional<OpId> next = next_change(graph_, value);
+      return !next || position(*next) >= externals_fixed_from_;
     }
     if (overwritten_later(storage)) return false;
     return !facts_.kept[value_of(value.storage, value.version)] ||
@@ -79,8 +78,7 @@ class FactFinder {
                        });
     facts_.again[index(id)] = again;
     const auto note = [&](StorageId made, int32_t version) {
-      const bool output = graph_.storage(made).output && version == graph_.last_version(made);
-      facts_.kept[value_of(made, version)] = !again || output;
+      facts_.kept[value_of(made, version)] = !again || is_output(graph_, {made, version});
     };
     for (const StorageId made : op.creates) note(made, 0);
     for (const Value& value : op.updates) {
