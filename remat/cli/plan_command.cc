@@ -142,7 +142,7 @@ int run(const PlanArguments& arguments) {
   }
   nlohmann::json plans = nlohmann::json::array();
   for (const PlanReport& report : reports) plans.push_back(plan_json(report));
-  if (single) write_page(arguments.page, "plan", graph_name, plans.front(), details);
+  if (single) write_page(arguments.page, "plan", "Plan of " + graph_name, plans.front(), details);
   if (!arguments.json.empty()) {
     write_json(arguments.json, single ? plans.front() : nlohmann::json{{"plans", plans}});
   }

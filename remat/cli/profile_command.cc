@@ -52,7 +52,7 @@ int run(const ProfileArguments& arguments) {
   nlohmann::json details = nlohmann::json::object();
   if (arguments.page.wants_details() || !arguments.exports.csv.empty()) {
     details = profile_details_json(report);
-    write_page(arguments.page, "profile", report.model, json, details);
+    write_page(arguments.page, "profile", "Profile of " + report.model, json, details);
   }
   if (!arguments.json.empty()) write_json(arguments.json, json);
   write_trace(arguments.exports, graph, {plain_step(graph)});

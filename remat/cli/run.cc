@@ -114,10 +114,11 @@ Run::Contestant Run::planned(const std::string& strategy, std::unique_ptr<Planne
   report.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   report.feasible = made.feasible;
   if (!made.feasible) {
-    PlanReport refused =
-        report_plan(graph_, made, rewrite(graph_, made.order), floor_, report_.budget_bytes);
+    Schedule schedule = rewrite(graph_, made.order);
+    PlanReport refused = report_plan(graph_, made, schedule, floor_, report_.budget_bytes);
     refused.strategy = strategy;
     report.fault = infeasible_message(refused);
+    if (others_.empty()) contestant.refused = PlanDetails{graph_, made, std::move(schedule), refused.placement};
     return contestant;
   }
   trainee->follow(made);
@@ -334,6 +335,7 @@ TracedStep Run::traced_step() {
 }
 
 PlanDetails Run::plan_details() const {
+  if (others_.front().refused) return *others_.front().refused;
   const PlannedTrainee& ours = *others_.front().planned;
   return {graph_, others_.front().plan, ours.schedule(), ours.placement(), ours.measured_bytes()};
 }

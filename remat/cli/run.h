@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,15 +37,16 @@ class Run {
  public:
   explicit Run(const RunOptions& options) : options_(options) {}
 
-  // False if the budget is too small for what was asked for: the report says why.
+  // False if the budget is too small for what was asked for: the report says why, and plan_details() the
+  // best that was found.
   bool prepare();
   void train();
   RunReport report() const;
 
-  // Of what was asked for; they need a plan that fits.
-  // One more step, op by op.
+  // Of what was asked for.
+  // One more step, op by op. Needs a plan that fits.
   TracedStep traced_step();
-  // With the bytes that were counted in its last step.
+  // With the bytes that were counted in its last step, if the plan fits.
   PlanDetails plan_details() const;
   const Graph& graph() const { return graph_; }
 
@@ -55,6 +57,7 @@ class Run {
     std::unique_ptr<Trainee> trainee = {};  // none if it does not fit
     PlannedTrainee* planned = nullptr;      // the same, of planned ones
     Plan plan = {};
+    std::optional<PlanDetails> refused = {};  // the plan, if it does not fit
     at::Tensor loss = {};
     at::Tensor generator_state = {};
     std::vector<int64_t> step_ns = {};

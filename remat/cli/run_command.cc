@@ -40,17 +40,15 @@ int run(const RunArguments& arguments) {
       if (!arguments.exports.trace.empty()) {
         write_trace(arguments.exports, run.graph(), {run.traced_step(), plain_step(run.graph())});
       }
-      if (arguments.page.wants_details() || !arguments.exports.csv.empty()) {
-        details = plan_details_json(run.plan_details());
-      }
+    }
+    if (arguments.page.wants_details() || !arguments.exports.csv.empty()) {
+      details = plan_details_json(run.plan_details());
     }
     report = run.report();
   }
   nlohmann::json json = run_json(report);
   json.update(model_json(options.model));
-  if (report.methods.front().feasible) {
-    write_page(arguments.page, "plan", report.model, json, details);
-  }
+  write_page(arguments.page, "plan", "Run of " + report.model, json, details);
   if (!arguments.json.empty()) write_json(arguments.json, json);
   write_csv(arguments.exports, run_csv(json, details));
   if (!report.methods.front().feasible) {

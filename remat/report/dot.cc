@@ -44,7 +44,10 @@ class DotWriter {
  public:
   DotWriter(const Graph& graph, const OpRange& range, const std::vector<OpId>& order)
       : graph_(graph), range_(range), runs_(graph.ops.size(), order.empty() ? 1 : 0) {
-    for (const OpId op : order) ++runs_[index(op)];
+    for (const OpId id : order) {
+      const OpId op = graph.original(id);
+      if (!graph.is_move(op)) ++runs_[index(op)];
+    }
   }
 
   std::string text() {

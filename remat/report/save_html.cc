@@ -11,7 +11,7 @@ namespace remat {
 std::string profile_html(const ProfileReport& report) {
   nlohmann::json json = profile_json(report);
   json.update(profile_details_json(report));
-  return page_html("profile", report.model, json);
+  return page_html("profile", "Profile of " + (report.model.empty() ? "a step" : report.model), json);
 }
 
 std::string plan_html(const PlanReport& report) {
@@ -20,7 +20,7 @@ std::string plan_html(const PlanReport& report) {
   }
   nlohmann::json json = plan_json(report);
   json.update(plan_details_json(*report.step));
-  return page_html("plan", report.graph, json);
+  return page_html("plan", "Plan of " + report.graph, json);
 }
 
 void save_html(const ProfileReport& report, const std::string& path) {

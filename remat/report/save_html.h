@@ -25,7 +25,7 @@ std::string plan_html(const PlanReport& report);
 // The plan that a Step or a TrainingStep ran last, and the bytes that were counted then. Throws Error before
 // its first planned call.
 template <typename AnyStep>
-PlanReport report_step(const AnyStep& step, const std::string& title = "Training step") {
+PlanReport report_step(const AnyStep& step, const std::string& title = "a training step") {
   const auto found = step.report();
   PlanReport report =
       report_plan(step.graph(), step.plan(), step.schedule(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "made_up.h"
 
+#include "remat/core/plan.h"
 #include "remat/core/units.h"
 
 namespace remat {
@@ -58,16 +59,19 @@ SweepReport made_up_sweep(const std::string& model) {
     }
     report.batches.push_back(point);
   }
+  report.batches.push_back({.batch = 32,
+                            .plain = {.peak_bytes = 6800 * MiB},
+                            .plain_estimated = true,
+                            .fault = "it was not tried"});
   report.found_plain = LargestBatch{3, true};
   report.found_planned = LargestBatch{8, false};
   report.next_reason = "batch 9 does not fit: the least known peak is above </p> the budget";
   report.frontier_batch = 8;
   report.frontier_plain_peak_bytes = 2000 * MiB;
   report.frontier_plain_step_ns = 8'000'000;
-  for (const char* strategy : {"keep_all", "recompute_all", "every_k", "selective", "mutwo",
-                               "chain_dp", "search", "optimal", "auto"}) {
+  for (const Strategy& strategy : strategies()) {
     for (const int64_t share : {100, 75, 50}) {
-      const std::string name = strategy;
+      const std::string name(strategy.name);
       const double slope =
           name == "auto" ? 0.002 : 0.002 + 0.0004 * static_cast<double>(name.size());
       const double ratio =

@@ -84,6 +84,23 @@ class PaperTest(PageTest):
             self.assertEqual(wide, [])
             self.emulate()
 
+    def test_a_table_that_is_cut_says_so(self):
+        """There is no button for more on paper."""
+        for page in self.each_page():
+            for media in ["", "print"]:
+                self.emulate(media)
+                tables = self.script("""
+                  return [...document.querySelectorAll("[data-table]")].map((each) => [
+                    each.querySelectorAll("tbody tr:not(.detail)").length, each.querySelector(".count").textContent,
+                    [...each.querySelectorAll(".cut-off")].filter((e) => e.getClientRects().length).map((e) => e.textContent)]);""")
+                for rows, count, said in tables:
+                    number = int(count.split()[0].replace(",", ""))
+                    cut = media == "print" and number > rows
+                    self.assertEqual(said, [f"The first {rows:,} of {number:,} rows."] if cut else [])
+            self.emulate()
+            if page == "profile":
+                self.assertTrue(any(said for *_, said in tables), "its ops are more than a hundred")
+
     def test_a_real_print(self):
         """What the browser prints, on A4: sheets as wide as the page, and the page as it was afterwards."""
         self.emulate("", "dark")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a plan.   plan_page_test.py MAKE_PAGES GRAPHS_DIR"""
 
+import pathlib
 import time
 
 import browser
@@ -170,14 +171,36 @@ class PlanPageTest(PageTest):
     def test_a_layer_opens_to_its_values_and_reasons(self):
         layer = next(row for row in self.json["layers"] if row["recomputed_values"] > 0 and row["kept_values"] > 0)
         self.find("[data-table='layers'] input[type=search]").send_keys(layer["layer"])
-        row = self.find("[data-table='layers'] tbody tr")
+        row = self.find("[data-table='layers'] tbody button")
         self.press(row, Keys.ENTER)
+        self.assertEqual(row.get_attribute("aria-expanded"), "true")
         reasons = self.texts("[data-table='layers'] .reasons li")
         values = self.json["values"]
         expected = [reason for reason, where in zip(values["reason"], values["layer"]) if where == layer["layer"]]
         self.assertEqual([text.split(" ", 2 if text.startswith("made") else 1)[-1] for text in reasons], expected)
         self.press(row, Keys.ENTER)
         self.assertEqual(self.find_all("[data-table='layers'] .reasons"), [])
+        self.find("[data-table='layers'] tbody td:nth-child(3)").click()  # anywhere in the row
+        self.assertEqual(len(self.find_all("[data-table='layers'] .reasons")), 1)
+
+    def test_rows_are_one_tab_stop_and_the_arrow_keys_go_from_row_to_row(self):
+        table = "[data-table='values'] "
+        names = self.texts(table + "tbody button")
+        self.assertEqual(len(names), 100)
+        self.press(self.find(table + ".scroll"), *8 * [Keys.TAB])  # over the heads of the columns
+        focused = "return [document.activeElement.textContent, document.activeElement.getAttribute('aria-expanded')]"
+        self.assertEqual(self.script(focused), [names[0], "false"])
+        for key, name in [(Keys.ARROW_DOWN, names[1]), (Keys.ARROW_DOWN, names[2]), (Keys.ARROW_UP, names[1]),
+                          (Keys.END, names[99]), (Keys.ARROW_DOWN, names[99]), (Keys.HOME, names[0])]:
+            ActionChains(self.driver).send_keys(key).perform()
+            self.assertEqual(self.script(focused)[0], name)
+        ActionChains(self.driver).send_keys(Keys.ARROW_DOWN, " ").perform()
+        self.assertEqual(self.script(focused), [names[1], "true"])
+        self.assertEqual(len(self.find_all(table + "tr.detail")), 1)
+        ActionChains(self.driver).send_keys(Keys.TAB).perform()  # out of the rows
+        self.assertFalse(self.script("return document.activeElement.matches('.opens')"))
+        # Only elements that may have it say whether they are open.
+        self.assertEqual(self.script("return [...document.querySelectorAll('[aria-expanded]')].filter((e) => e.tagName !== 'BUTTON').length"), 0)
 
     def test_values_are_found(self):
         value = self.json["values"]["storage"][7]
@@ -230,6 +253,18 @@ class RunPageTest(PageTest):
           return [series.slice(1).map((each) => each.label),
             data.slice(1).map((column) => column.reduce((most, value) => Math.max(most, value ?? 0), 0))];""")
         self.assertEqual(labels, ["everything kept", "planned", "measured", "budget"])
+        planned = self.json["schedules"]["planned"]
+        self.assertTrue(all(a != b for a, b in zip(planned["bytes"], planned["measured_bytes"])), "or one could stand for the other")
+        for number, key in [(2, "bytes"), (3, "measured_bytes")]:
+            shown = dict(self.script("""
+              const {data} = document.querySelector("[data-chart='before and after']").plot;
+              return [...data[0]].map((x, i) => [x, data[arguments[0]][i]]).filter(([, y]) => y !== null && y !== undefined);""", number))
+            expected, now = {}, 0
+            for op, bytes in zip(planned["op"], planned[key]):
+                expected[now] = max(bytes, expected.get(now, 0))  # of runs that start at once
+                now += self.json["ops"]["time_ns"][op]
+            expected[now] = list(expected.values())[-1]
+            self.assertEqual(shown, expected, key)
         self.assertEqual(most, [self.json["keep_all_peak_bytes"], self.json["predicted_peak_bytes"],
                                 max(self.json["schedules"]["planned"]["measured_bytes"]), self.json["budget_bytes"]])
 
@@ -253,6 +288,88 @@ class RunPageTest(PageTest):
         for shown, method in zip(others, [self.json, *self.json["compared"]]):
             self.assertEqual(shown, [method.get(key) for key in keys.values()])
         self.no_errors()
+
+
+class MovesTest(PageTest):
+    """A plan that packs m and r, of which b4 reads the packed bytes, and has a on a disk meanwhile."""
+
+    GRAPH = pathlib.Path(__file__).parents[1] / "testing" / "packed_and_away.graph"
+
+    def setUp(self):
+        self.folder = self.make(self.GRAPH, "55%")
+        self.json = self.opened(self.folder / "plan.html")
+        self.planned = self.json["schedules"]["planned"]
+
+    def tearDown(self):
+        self.no_errors()
+
+    def at(self, time):
+        """The animation's panel of the plan at a moment: names of ops by what the dots show."""
+        held, moved = self.script("""
+          const root = document.querySelector(".animation");
+          root.show(arguments[0]);
+          const {residency} = root.panels[2];
+          return [[...residency.held], [...residency.moved]];""", time)
+        names = self.json["ops"]["name"]
+        return ({names[op] for op, each in enumerate(held) if each},
+                {names[op]: ["", "packed", "away"][each] for op, each in enumerate(moved) if each and not held[op]})
+
+    def test_the_plan_is_what_the_tests_need(self):
+        self.assertEqual((self.json["packed_values"], self.json["offloaded_values"], self.json["recomputed_ops"]), (2, 1, 0))
+        self.assertEqual({kind for _, kind in self.planned["moves"]}, {"pack", "unpack", "offload", "prefetch"})
+
+    def test_figures_and_tables(self):
+        text = self.script("return document.querySelector('.figures').textContent")
+        self.assertIn("0 ops run again, 2 values packed, 1 values on a disk", text)
+        keys = {"Packed": "packed_values", "Bytes packed": "packed_bytes", "On a disk": "offloaded_values",
+                "Bytes there": "offloaded_bytes", "Extra time": "extra_ns"}
+        names = self.texts("[data-table='layers'] tbody td:nth-child(1)")
+        layers = {row["layer"]: row for row in self.json["layers"]}
+        for name, shown in zip(names, self.cells("layers", *keys)):
+            self.assertEqual(shown, [layers[name][key] for key in keys.values()])
+        self.assertEqual(sum(row["packed_values"] for row in layers.values()), 2)
+        decisions = dict(zip(self.texts("[data-table='values'] tbody td:nth-child(1)"), self.texts("[data-table='values'] tbody td:nth-child(6)")))
+        self.assertEqual(decisions, {"m": "packed", "a": "on a disk", "r": "packed"})
+
+    def test_the_animation_shows_what_is_packed_and_what_is_away(self):
+        self.assertIn("packed, or on a disk", self.texts(".animation .key li"))
+        starts = self.planned["start_ns"]
+        runs = [self.json["ops"]["name"][op] for op in self.planned["op"]]
+        moves = dict(self.planned["moves"])
+        first = {name: i for i, name in reversed(list(enumerate(runs))) if i not in moves}
+        held, moved = self.at(starts[first["f5"]] + 1)
+        self.assertEqual(moved, {"f1": "packed", "f2": "away", "f3": "packed"})
+        self.assertFalse({"f1", "f2", "f3"} & held)
+        held, moved = self.at(starts[first["b3"]] + 1)  # a is there again, r is needed no more
+        self.assertIn("f2", held)
+        self.assertEqual(moved, {"f1": "packed"})
+        held, moved = self.at(starts[first["b2"]] + 1)
+        self.assertIn("f1", held)
+        self.assertEqual(moved, {})
+        held, moved = self.at(self.planned["time_ns"])
+        self.assertEqual((held, moved), ({"f5", "b2"}, {}), "the outputs are left")
+
+    def test_charts_say_what_is_moved(self):
+        chart = self.find("[data-chart='planned, by role']")
+        self.press(chart, Keys.HOME)
+        said = []
+        for _ in self.planned["op"]:
+            said.append(self.script("return arguments[0].querySelector('.tip strong').textContent", chart))
+            self.press(chart, Keys.ARROW_RIGHT)
+        runs = [self.json["ops"]["name"][op] for op in self.planned["op"]]
+        moves = dict(self.planned["moves"])
+        self.assertEqual(said, [f"{moves[i]} what {name} made" if i in moves else name for i, name in enumerate(runs)])
+
+    def test_the_arena_has_no_block_of_what_is_away(self):
+        arena = self.json["arena"]
+        sizes = [bytes for bytes, op in zip(arena["bytes"], arena["op"]) if self.json["ops"]["name"][op] == "f2"]
+        self.assertEqual(sorted(sizes), [512, 102400, 102400])  # workspace, before and after
+        sizes = [bytes for bytes, op in zip(arena["bytes"], arena["op"]) if self.json["ops"]["name"][op] == "f1"]
+        self.assertEqual(sorted(sizes), [2048, 65536, 65536])
+
+    def test_other_pages(self):
+        for page in ["profile", "run"]:
+            self.opened(self.folder / f"{page}.html")
 
 
 class InfeasiblePlanTest(PageTest):

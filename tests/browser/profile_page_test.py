@@ -84,11 +84,44 @@ class ProfilePageTest(PageTest):
         self.assertIn(self.json["ops"]["name"][1], self.find(CHART + " .tip").text)
 
     def test_hovering_says_op_layer_and_bytes(self):
-        ActionChains(self.driver).move_to_element(self.find(CHART + " .u-over")).perform()
-        tip = self.find(CHART + " .tip").text
-        at = self.script("return document.querySelector(arguments[0]).plot.cursor.idx", CHART)
-        for text in [self.json["ops"]["name"][at], self.json["ops"]["layer"][at], "resident", "activation"]:
-            self.assertIn(text, tip)
+        """In the second half of an op the next one was said: its start is nearer."""
+        ops = self.json["ops"]
+        longest = max(range(len(ops["name"])), key=lambda op: ops["time_ns"][op])
+        for part in [0.2, 0.8]:
+            hover(self, CHART, sum(ops["time_ns"][:longest]) + part * ops["time_ns"][longest])
+            tip = self.find(CHART + " .tip").text
+            self.assertEqual(tip.split("\n")[0], ops["name"][longest])
+            for text in [ops["layer"][longest], "resident", "activation"]:
+                self.assertIn(text, tip)
+
+    def bytes_shown(self):
+        """By role, the bytes that the chart's areas have at every op: those of an area less those of the one below."""
+        return self.script("""
+          const {series, data} = document.querySelector(arguments[0]).plot;
+          const areas = series.flatMap((each, i) => (each.area && each.show ? [[each.label, data[i]]] : []));
+          return Object.fromEntries(areas.map(([label, column], i) =>
+            [label, [...column].slice(0, -1).map((value, at) => value - (areas[i + 1]?.[1][at] ?? 0))]));""", CHART)
+
+    def test_a_role_that_is_hidden_leaves_its_bytes_to_none(self):
+        """The role above it took them over: areas are sums."""
+        by_role = {role.replace("_", " "): bytes if isinstance(bytes, list) else self.json["op_count"] * [bytes]
+                   for role, bytes in self.json["timeline"]["by_role"].items()}
+        self.assertEqual(self.bytes_shown(), by_role)
+        top = self.script("return document.querySelector(arguments[0]).plot.scales.y.max", CHART)
+        def legend(role):
+            return self.find(f"{CHART} .u-legend th[aria-label='Show or hide {role}']")
+        def hidden(*roles):
+            self.assertEqual(self.bytes_shown(), {role: bytes for role, bytes in by_role.items() if role not in roles})
+            self.assertEqual(self.script("return document.querySelector(arguments[0]).plot.scales.y.max", CHART), top)
+        legend("activation").click()
+        hidden("activation")
+        self.press(legend("param"), Keys.ENTER)
+        hidden("activation", "param")
+        # And drawn: what is left begins at the lower edge.
+        self.press(legend("activation"), " ")
+        hidden("param")
+        legend("param").click()
+        hidden()
 
     def test_tables_sort(self):
         by_time = sorted(self.json["ops"]["time_ns"], reverse=True)
@@ -150,6 +183,60 @@ class ProfilePageTest(PageTest):
             row = kinds[name]
             self.assertEqual((time, count, peak), (row["forward_ns"] + row["backward_ns"] + row["optimizer_ns"], row["ops"],
                                                    row["peak_bytes"]))
+
+
+def hover(test, chart, time):
+    """Moves the mouse over a chart to a moment of the step."""
+    over = test.find(chart + " .u-over")
+    left = test.script("return document.querySelector(arguments[0]).plot.valToPos(arguments[1], 'x')", chart, time)
+    ActionChains(test.driver).move_to_element_with_offset(over, round(left - over.size["width"] / 2), 0).perform()
+
+
+class KeyboardTest(PageTest):
+    """The cursor of a chart by the keyboard, in graphs that are hard for it."""
+
+    def tip(self):
+        return self.find(CHART + " .tip").text.split("\n")[0]
+
+    def test_runs_that_start_at_the_same_time_are_passed_one_by_one(self):
+        """The cursor stuck at the first or the last of ops that take no time: it was where the next one was, too."""
+        lines = ["remat-graph 1", "external x 8 input"]
+        for i in range(9):
+            lines.append(f"op f{i} forward kind=k time_ns={0 if 2 <= i <= 6 else 50} reads={f'a{i - 1}' if i else 'x'} creates=a{i}:{8 + i}")
+        self.opened(self.make("\n".join([*lines, "output a8"]) + "\n") / "profile.html")
+        chart = self.find(CHART)
+        self.press(chart, Keys.HOME)
+        seen = [self.tip()]
+        for _ in range(8):
+            self.press(chart, Keys.ARROW_RIGHT)
+            seen.append(self.tip())
+        self.assertEqual(seen, [f"f{i}" for i in range(9)])
+        for i in reversed(range(8)):
+            self.press(chart, Keys.ARROW_LEFT)
+            self.assertEqual(self.tip(), f"f{i}")
+        self.no_errors()
+
+    def test_the_cursor_is_not_lost_where_the_zoomed_range_ends(self):
+        json = self.opened(self.make(self.graphs / "resnet18.graph") / "profile.html")
+        names = json["ops"]["name"]
+        chart = self.find(CHART)
+        self.press(chart, Keys.HOME, "+", "+", "+", "+")
+        width = float(chart.get_attribute("data-to")) - float(chart.get_attribute("data-from"))
+        self.assertEqual(self.tip(), names[0])
+        for i in range(1, 60):
+            self.press(chart, Keys.ARROW_RIGHT)
+            self.assertEqual(self.tip(), names[i])
+            low, high = float(chart.get_attribute("data-from")), float(chart.get_attribute("data-to"))
+            self.assertTrue(low <= sum(json["ops"]["time_ns"][:i]) <= high, "the range follows the cursor")
+            self.assertAlmostEqual(high - low, width, delta=1)
+        self.assertGreater(low, 0)
+        self.press(chart, "-")
+        self.assertEqual(self.tip(), names[59])
+        self.press(chart, Keys.HOME)
+        self.assertEqual(self.tip(), names[0])
+        self.press(chart, Keys.END, "0")
+        self.assertEqual(self.tip(), names[-1])
+        self.no_errors()
 
 
 class UpdatePageTest(PageTest):

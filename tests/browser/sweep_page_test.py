@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a trade-off.   sweep_page_test.py MAKE_PAGES GRAPHS_DIR"""
 
+import json
+
 import browser
 from browser import By, Keys, PageTest
 
@@ -55,9 +57,46 @@ class SweepPageTest(PageTest):
     def test_what_does_not_fit_is_said(self):
         self.load()
         rows = self.texts("[data-table=batches] tbody tr")
-        self.assertEqual(len(rows), 4)
+        self.assertEqual(len(rows), 5)
         self.assertIn("no plan fits <i>", rows[3])
-        self.assertIn("✕", " ".join(self.texts(".hint")))
+        self.assertIn("not tried", rows[4])
+        self.assertNotIn("not tried", "".join(rows[:4]))
+        said = " ".join(self.texts(".hint"))
+        self.assertIn("✕", said)
+        self.assertIn("half of what the plain step needs", said)
+
+    def test_a_cross_stands_over_its_bar(self):
+        """Where bars are as wide as they may become, it stood beside them."""
+        path = self.pages / "one.html"
+        data = self.load()
+        whole = (self.pages / "sweep.html").read_text(encoding="utf-8")
+        begin = whole.index(">", whole.index('id="data"')) + 1
+        one = json.dumps({**data, "batches": [{**data["batches"][3], "planned_peak_bytes": data["batches"][3]["plain_peak_bytes"] // 2}],
+                          "limit_bytes": 100 * data["limit_bytes"]}).replace("<", "\\u003c")
+        path.write_text(whole[:begin] + one + whole[whole.index("</script>", begin):], encoding="utf-8")
+        browser.load(self.driver, path)
+        for name, bytes in [("plain", data["batches"][3]["plain_peak_bytes"]), ("planned", data["batches"][3]["plain_peak_bytes"] // 2)]:
+            bar, cross = self.script("""
+              const {plot} = document.querySelector('[data-chart="Peak against batch size"]');
+              const style = getComputedStyle(document.documentElement);
+              const top = Math.round(plot.valToPos(arguments[1], "y", true));
+              // From the first to the last pixel that is near a colour, in some rows. Thin strokes are mixed with white.
+              const extent = (name, near, from, to, first = 0, end = plot.bbox.width) => {
+                const hex = style.getPropertyValue("--" + name).trim();
+                const wanted = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+                const {left, width} = plot.bbox;
+                const {data} = plot.ctx.getImageData(left, from, width, to - from);
+                const at = [];
+                for (let i = 0; i < data.length; i += 4) {
+                  const x = i / 4 % width;
+                  if (first <= x && x < end && wanted.every((part, j) => Math.abs(data[i + j] - part) <= near)) at.push(x);
+                }
+                return [Math.min(...at), Math.max(...at)];
+              };
+              const bar = extent(arguments[0], 0, top + 5, top + 9);
+              return [bar, extent("budget", 100, top - 14, top - 7, bar[0] - 50, bar[1] + 50)];""", name, bytes)
+            self.assertGreater(bar[1] - bar[0], 60)
+            self.assertAlmostEqual(sum(cross) / 2, sum(bar) / 2, delta=3, msg=name)
 
     def test_tables_sort_and_search(self):
         data = self.load()
@@ -71,7 +110,7 @@ class SweepPageTest(PageTest):
     def test_tables_have_the_numbers_of_the_json(self):
         data = self.load()
         keys = {"Batch": "batch", "Plain peak": "plain_peak_bytes", "Plain step": "plain_step_ns", "Floor": "floor_bytes",
-                "Planned peak": "planned_peak_bytes", "Planned step": "planned_step_ns", "Run again": "recomputed_ops"}
+                "Budget": "planned_budget_bytes", "Planned peak": "planned_peak_bytes", "Planned step": "planned_step_ns", "Run again": "recomputed_ops"}
         self.assertEqual(self.cells("batches", *keys), [[point[key] for key in keys.values()] for point in data["batches"]])
         keys = {"Budget": "budget_bytes", "Peak": "peak_bytes", "Step": "step_ns", "Over plain": "time_ratio"}
         self.assertEqual(self.cells("frontier", *keys), [[point[key] for key in keys.values()] for point in data["frontier"]])
@@ -116,6 +155,7 @@ class SweepPageTest(PageTest):
         self.load("empty")
         self.assertIn("Interrupted", self.find(".lead").text)
         self.assertFalse(self.find_all(".chart"))
+        self.assertNotIn("0\u00a0B", self.script("return document.querySelector('main').textContent"), "no limit is known yet")
 
 
 if __name__ == "__main__":

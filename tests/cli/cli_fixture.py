@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests of the tool share: how to run it, and a graph to run it on."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 TOOL = ""
@@ -15,6 +19,7 @@ GRAPHS = pathlib.Path()
 
 DONE, ERROR, USAGE, INFEASIBLE, INTERRUPTED = 0, 1, 2, 3, 130
 MIB = 1 << 20
+BAR = r"  [━─]{30}  1?\d?\d %"  # of progress, on a terminal
 STRATEGIES = ["keep_all", "recompute_all", "every_k", "selective", "mutwo", "chain_dp", "pack_only",
               "offload_only", "search", "optimal", "auto"]
 
@@ -62,6 +67,9 @@ class CliTest(unittest.TestCase):
         at = page.index(begin) + len(begin)
         return json.loads(page[at:page.index("</script>", at)])
 
+    def page_title(self, name):
+        return self.read(name).partition("<title>")[2].partition("</title>")[0]
+
     def files(self):
         return sorted(path.name for path in self.dir.iterdir())
 
@@ -78,6 +86,35 @@ class CliTest(unittest.TestCase):
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
+
+    def on_terminal(self, command, **environment):
+        """What a terminal of 100 columns gets on standard output and standard error."""
+        parent, child = pty.openpty()
+        self.addCleanup(os.close, parent)
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        settings = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
+        process = subprocess.Popen([TOOL, *shlex.split(command)], stdin=subprocess.DEVNULL, stdout=child,
+                                   stderr=child, cwd=self.dir, env=settings)
+        os.close(child)
+        said = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            said += part
+        self.assertEqual(process.wait(60), DONE)
+        return said.decode()
+
+    def progress_lines(self, command):
+        """What is written on one line of a terminal, one after the other; the last is what is left there."""
+        lines = self.on_terminal(command, NO_COLOR="1").split("\r\033[K")
+        for line in lines[:-1]:
+            self.assertLess(len(line), 100)
+            self.assertNotIn("\n", line)
+        return lines
 
     def done(self, command, *more, **options):
         """Demands success without a word on standard error; returns the output."""

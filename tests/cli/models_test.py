@@ -8,7 +8,7 @@ import csv
 import json
 
 import cli_fixture
-from cli_fixture import ERROR, INFEASIBLE, USAGE, CliTest
+from cli_fixture import BAR, ERROR, INFEASIBLE, USAGE, CliTest
 
 RESNET = "resnet18 --batch 16 --image 64 --width 8"
 BERT = "bert_base --batch 8 --seq 128 --layers 4 --width 64"  # has dropout, whose masks can be packed
@@ -136,6 +136,7 @@ class ProfileTest(CliTest):
                          (whole, profile["op_time_ns"]))
 
         self.assertNotIn("ops", profile, "without --details the JSON has sums only")
+        self.assertRegex(self.page_title("page"), r"\AProfile of resnet18, batch 16, ")
         shown = self.page_data("page")
         self.assertEqual(max(shown["timeline"]["bytes"]), whole)
         for key, value in profile.items():
@@ -160,6 +161,12 @@ class ProfileTest(CliTest):
                          ["kinds", "layers", "ops", "phases", "roles", "timeline"])
         self.assertIn("traceEvents", json.loads(self.read("trace")))
         self.assertIn("digraph", self.read("dot"))
+
+    def test_progress_of_capturing_and_measuring(self):
+        *shown, left = self.progress_lines("profile resnet18 --batch 16 --image 128 --threads 1")
+        for what in ["capturing a step, twice", "measuring \\d+ ops"]:
+            self.assertTrue([line for line in shown if re.fullmatch(what + BAR, line)], (what, shown))
+        self.assertIn("everything kept", left)
 
     def test_bf16(self):
         profile = self.done_json(f"profile {GPT} --dtype bf16")
@@ -335,6 +342,7 @@ class RunTest(CliTest):
     def test_the_page_shows_what_was_measured(self):
         run = self.done_json(f"run {GPT} --budget 75% --steps 2 --details --html page")
         self.assertEqual(self.page_data("page"), run)
+        self.assertRegex(self.page_title("page"), r"\ARun of gpt2_small, batch 2, ")
         planned = run["schedules"]["planned"]
         self.assertEqual(planned["peak_bytes"], run["predicted_peak_bytes"])
         self.assertEqual(planned["measured_bytes"], planned["bytes"])
@@ -385,8 +393,12 @@ class RunTest(CliTest):
         self.assertEqual(max(int(row["measured_bytes"]) for row in rows("runs")), run["measured_peak_bytes"])
         self.assertEqual(sum(int(row["recomputed_ops"]) for row in rows("layers")), run["recomputed_ops"])
 
-    def test_infeasible_says_what_is_missing_and_still_writes_json(self):
-        error = self.fails(INFEASIBLE, f"run {RESNET} --budget 1MiB --json out")
+    def test_infeasible_says_what_is_missing_and_still_writes_json_and_the_page(self):
+        error = self.fails(INFEASIBLE, f"run {RESNET} --budget 1MiB --json out --html page --csv tables")
+        shown = self.page_data("page")
+        self.assertFalse(shown["feasible"])
+        self.assertGreater(shown["schedules"]["planned"]["peak_bytes"], shown["budget_bytes"])
+        self.assertIn("values.csv", [path.name for path in (self.dir / "tables").iterdir()])
         self.assertRegex(error, r"\Aremat run: budget 1 MiB is below the floor of [\d.]+ \w+ "
                                 r"\(set by \S+ (forward|backward)\); raise --budget\Z")
         run = json.loads(self.read("out"))

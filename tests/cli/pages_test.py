@@ -14,6 +14,7 @@ class PlanPageTest(CliTest):
     def test_the_page_holds_the_json(self):
         plan = self.done_json("plan net --budget 60% --details --html page")
         self.assertEqual(self.page_data("page"), plan)
+        self.assertEqual(self.page_title("page"), "Plan of net")
         planned = plan["schedules"]["planned"]
         self.assertEqual((planned["peak_bytes"], planned["time_ns"]), (plan["peak_bytes"], plan["time_ns"]))
         self.assertEqual(max(planned["bytes"]), plan["peak_bytes"])

@@ -103,7 +103,7 @@ TEST(TrainingStep, ItsPageShowsWhatWasMeasured) {
   EXPECT_EQ(shown.peak_bytes, report.predicted_peak_bytes);
   EXPECT_EQ(shown.step->measured_bytes, predicted);
   const std::string page = plan_html(shown);
-  EXPECT_NE(page.find("<title>a &lt;perceptron&gt;</title>"), std::string::npos);
+  EXPECT_NE(page.find("<title>Plan of a &lt;perceptron&gt;</title>"), std::string::npos);
   EXPECT_NE(page.find("\"measured_bytes\":[" + std::to_string(predicted.front()) + ","), std::string::npos);
   EXPECT_THROW(save_html(step, "/nowhere/step.html"), Error);
 }

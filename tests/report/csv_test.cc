@@ -10,10 +10,12 @@
 #include "remat/core/graph_text.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/report/fit_report.h"
 #include "remat/report/plan_report.h"
 #include "remat/report/run_report.h"
 #include "remat/report/sweep_report.h"
+#include "tests/testing/moving_step.h"
 
 namespace remat {
 namespace csv_test {
@@ -72,6 +74,30 @@ TEST(Csv, ARunHasTheTablesOfItsPage) {
   EXPECT_NE(methods[4].find("false,true"), std::string::npos);
   EXPECT_NE(lines_of(find(tables, "runs")->text)[0].find("measured_bytes"), std::string::npos);
   EXPECT_EQ(run_csv(run_json(report), Json::object()).size(), 1u);
+}
+
+TEST(Csv, RunsSayWhatIsPackedAndWhatIsAway) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const Schedule schedule = parse_schedule(testing::kMovingStepSchedule, graph);
+  Plan made;
+  made.order = order_of(graph, schedule);
+  ASSERT_EQ(rewrite(graph, made.order), schedule);
+  const Json details = plan_details_json({graph, made, schedule, place(graph, schedule)});
+  const std::vector<CsvTable> tables = plans_csv(Json::array(), details);
+  const std::vector<std::string> runs = lines_of(find(tables, "runs")->text);
+  ASSERT_EQ(runs.size(), 15u);
+  EXPECT_EQ(runs[0].substr(0, 19), "op,layer,bytes,move");
+  EXPECT_EQ(runs[1].substr(0, 20), "f1,(no layer),68,,64");
+  EXPECT_EQ(runs[3].substr(0, 23), "f1,(no layer),170,pack,");
+  EXPECT_EQ(runs[5].substr(0, 26), "f2,(no layer),146,offload,");
+  const std::string values = find(tables, "values")->text;
+  for (const char* action : {"m,(no layer),activation,64,pack,", "a,(no layer),activation,100,offload,", "40,pack,"}) {
+    EXPECT_NE(values.find(action), std::string::npos) << action << "\n" << values;
+  }
+  const std::vector<std::string> layers = lines_of(find(tables, "layers")->text);
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_NE(layers[0].find("packed_values,packed_bytes,offloaded_values,offloaded_bytes"), std::string::npos);
+  EXPECT_NE(layers[1].find(",2,104,1,100,0,"), std::string::npos) << layers[1];
 }
 
 TEST(Csv, AFitHasARowForEitherWay) {

@@ -9,7 +9,9 @@
 #include "remat/core/place.h"
 #include "remat/core/plan.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
 #include "remat/core/verify.h"
+#include "tests/testing/moving_step.h"
 
 namespace remat {
 namespace details_json_test {
@@ -30,6 +32,12 @@ output da
 struct Step {
   Graph graph = parse_graph(kStep);
   Schedule schedule = rewrite(graph, std::vector<OpId>{OpId{0}, OpId{1}, OpId{2}, OpId{3}, OpId{0}, OpId{4}});
+};
+
+// Values that are packed and offloaded, and come back.
+struct MovingStep {
+  Graph graph = parse_graph(testing::kMovingStepGraph);
+  Schedule schedule = parse_schedule(testing::kMovingStepSchedule, graph);
 };
 
 TEST(ScheduleJson, HasEveryRunInItsOrder) {
@@ -78,23 +86,54 @@ TEST(ScheduleJson, HoldsWhatWasMeasured) {
             Json(measured));
 }
 
+// A move stands for the op that made the value. f1, f2, pack m, f3, offload a, f4, relu, f5, pack r, b5,
+// prefetch a, b3, unpack m, b2.
+TEST(ScheduleJson, SaysWhatIsPackedAndWhatIsAway) {
+  const MovingStep step;
+  ASSERT_FALSE(verify(step.graph, step.schedule, kNoBudget));
+  const Json json = schedule_json(step.graph, step.schedule);
+  EXPECT_EQ(json.at("op"), Json({0, 1, 0, 2, 1, 3, 4, 5, 2, 6, 1, 7, 0, 8}));
+  EXPECT_EQ(json.at("moves"),
+            Json({{2, "pack"}, {4, "offload"}, {8, "pack"}, {10, "prefetch"}, {12, "unpack"}}));
+  EXPECT_EQ(json.at("peak_bytes"), testing::kMovingStepPeakBytes);
+  EXPECT_EQ(json.at("peak_run"), 2);
+  const Simulation simulation = simulate(step.graph, step.schedule);
+  EXPECT_EQ(json.at("time_ns"), simulation.time_ns);
+  ASSERT_EQ(json.at("start_ns").size(), 14u);
+  EXPECT_EQ(json.at("start_ns")[3], 33) << "after f1, f2 and packing m";
+  // r was made by f3 and changed by relu; m and a are of f1 and f2 again when they are back.
+  const Json none = Json::array();
+  EXPECT_EQ(json.at("emptied"), Json({none, none, {0}, none, none, none, none, {3}, {2, 4, 1}, {2}, none, {6, 1}, none,
+                                      {7, 0}}));
+}
+
 // At every run the blocks that it meets are as many bytes as are resident besides the externals.
-TEST(ArenaJson, BlocksAddUpToWhatIsResident) {
-  const Step step;
-  const Placement placement = place(step.graph, step.schedule);
-  const Json arena = arena_json(step.graph, step.schedule, placement);
-  const Json runs = schedule_json(step.graph, step.schedule);
-  for (int64_t run = 0; run < 6; ++run) {
-    int64_t bytes = step.graph.external_bytes();
+void expect_blocks_add_up(const Graph& graph, const Schedule& schedule, size_t block_count) {
+  const Placement placement = place(graph, schedule);
+  const Json arena = arena_json(graph, schedule, placement);
+  const Json runs = schedule_json(graph, schedule);
+  for (size_t run = 0; run < runs.at("bytes").size(); ++run) {
+    int64_t bytes = graph.external_bytes();
     for (size_t i = 0; i < arena.at("offset").size(); ++i) {
       if (arena.at("from")[i] <= run && run <= arena.at("to")[i]) bytes += arena.at("bytes")[i].get<int64_t>();
       EXPECT_LE(arena.at("offset")[i].get<int64_t>() + arena.at("bytes")[i].get<int64_t>(),
                 placement.arena_bytes);
     }
-    EXPECT_EQ(bytes, runs.at("bytes").at(static_cast<size_t>(run))) << run;
+    EXPECT_EQ(bytes, runs.at("bytes").at(run)) << run;
   }
   EXPECT_EQ(arena.at("arena_bytes"), placement.arena_bytes);
-  EXPECT_EQ(arena.at("role").size(), 8u);  // a twice, b, c, dc, da, workspace twice
+  EXPECT_EQ(arena.at("role").size(), block_count);
+}
+
+TEST(ArenaJson, BlocksAddUpToWhatIsResident) {
+  const Step step;
+  expect_blocks_add_up(step.graph, step.schedule, 8);  // a twice, b, c, dc, da, workspace twice
+}
+
+// What is on a channel has no block: m and a twice, r, m~, r~, s, l, g5, g3, g2, workspace.
+TEST(ArenaJson, PackedValuesHaveBlocksAndThoseAwayHaveNone) {
+  const MovingStep step;
+  expect_blocks_add_up(step.graph, step.schedule, 13);
 }
 
 TEST(OpsJson, LayersAndPhases) {

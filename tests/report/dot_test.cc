@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "remat/core/error.h"
 #include "remat/core/graph_builder.h"
 #include "remat/core/graph_text.h"
+#include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
+#include "tests/testing/moving_step.h"
 
 namespace remat {
 namespace dot_test {
@@ -36,6 +41,22 @@ TEST(Dot, SaysHowOftenAnOpRuns) {
   const Graph graph = named("f", "l");
   EXPECT_TRUE(holds(graph_dot(graph, {0, 1}, {OpId{0}, OpId{0}, OpId{0}}), "runs 3 times"));
   EXPECT_FALSE(holds(graph_dot(graph, {0, 1}, {OpId{0}}), "runs"));
+}
+
+// Moves stand in an order with numbers after the ops: they were counted beyond the end of the ops.
+TEST(Dot, MovesAreNoRunsButReadingPackedBytesIs) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  std::vector<OpId> order = order_of(graph, parse_schedule(testing::kMovingStepSchedule, graph));
+  ASSERT_TRUE(std::ranges::any_of(order, [&](OpId op) { return graph.is_move(op); }));
+  const std::string once = graph_dot(graph, {0, graph.ops.size()}, order);
+  EXPECT_FALSE(holds(once, "runs"));
+  // b5 reads r packed: what stands in the order is another form of it.
+  const auto packed = std::ranges::find_if(order, [&](OpId op) { return graph.original(op) != op; });
+  ASSERT_NE(packed, order.end());
+  order.push_back(*packed);
+  for (int more = 0; more < 1000; ++more) order.push_back(OpId{static_cast<int32_t>(graph.op_count() - 1)});
+  const std::string twice = graph_dot(graph, {0, graph.ops.size()}, order);
+  EXPECT_TRUE(holds(twice, "b5\\nk, 40 ns\\nruns 2 times")) << twice;
 }
 
 TEST(Dot, RangesByNameAndNumber) {

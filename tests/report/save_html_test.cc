@@ -25,10 +25,14 @@ op df backward kind=aten::d time_ns=5 reads=dc,a creates=da:2 scope=first
 output da
 )";
 
-nlohmann::json data_of(const std::string& path) {
+std::string text_of(const std::string& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
-  const std::string page = text.str(), begin = "id=\"data\">";
+  return text.str();
+}
+
+nlohmann::json data_of(const std::string& path) {
+  const std::string page = text_of(path), begin = "id=\"data\">";
   const size_t from = page.find(begin) + begin.size();
   return nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from));
 }
@@ -77,6 +81,24 @@ TEST(SaveHtml, OfAProfile) {
   const nlohmann::json data = data_of(path);
   EXPECT_EQ(data.at("keep_all_peak_bytes"), report.keep_all_peak_bytes);
   EXPECT_EQ(data.at("ops").at("name").size(), 5u);
+}
+
+// All pages were called alike, or not at all.
+TEST(SaveHtml, TitlesTellPagesApart) {
+  const std::string path = ::testing::TempDir() + "/titled.html";
+  const auto title = [&] {
+    const std::string page = text_of(path);
+    const size_t from = page.find("<title>") + 7;
+    return page.substr(from, page.find("</title>") - from);
+  };
+  ProfileReport report = profile(parse_graph(kStep), 2);
+  save_html(report, path);
+  EXPECT_EQ(title(), "Profile of a step");
+  report.model = "resnet50, batch 32";
+  save_html(report, path);
+  EXPECT_EQ(title(), "Profile of resnet50, batch 32");
+  save_html(PretendedStep(), path);
+  EXPECT_EQ(title(), "Plan of a training step");
 }
 
 TEST(SaveHtml, OfSumsOnlyIsRefused) {

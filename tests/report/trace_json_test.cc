@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "remat/core/graph_builder.h"
 #include "remat/core/graph_text.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/schedule_text.h"
+#include "tests/testing/moving_step.h"
 
 namespace remat {
 namespace trace_json_test {
@@ -59,6 +62,28 @@ TEST(TraceJson, MeasuredBytesAreACounterOfTheirOwn) {
     EXPECT_EQ(event["args"]["bytes"], 77);
   }
   EXPECT_EQ(counted, 3);
+}
+
+// Packing has a track of its own, and so have the transfers, which go on beside the ops.
+TEST(TraceJson, MovesHaveTracks) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const Schedule schedule = parse_schedule(testing::kMovingStepSchedule, graph);
+  const Json trace = Json::parse(trace_json(graph, {{"planned", planned_calls(graph, schedule)}}));
+  std::map<int, std::string> tracks;
+  std::map<std::string, std::vector<std::string>> on_track;
+  double transfers_us = 0;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") tracks[event["tid"]] = event["args"]["name"];
+    if (event["ph"] != "X") continue;
+    const std::string track = tracks.at(event["tid"]);
+    on_track[track].push_back(event["cat"]);
+    if (track == "written and read") transfers_us += event["dur"].get<double>();
+  }
+  EXPECT_EQ(on_track["packed and unpacked"], (std::vector<std::string>{"pack", "pack", "unpack"}));
+  EXPECT_EQ(on_track["written and read"], (std::vector<std::string>{"offload", "prefetch"}));
+  EXPECT_EQ(on_track["layers and ops"].size(), 9u);
+  EXPECT_FALSE(on_track.contains("computed again"));
+  EXPECT_DOUBLE_EQ(1000 * transfers_us, static_cast<double>(graph.channel->write_ns(100) + graph.channel->read_ns(100)));
 }
 
 TEST(TraceJson, NamesAreEscaped) {

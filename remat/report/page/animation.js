@@ -161,17 +161,11 @@ class Panel {
   show(now) {
     this.now = now;
     const { run } = this;
-    // The last run that starts at or before now.
-    let low = 0;
-    let high = run.start.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (run.start[middle] <= now) low = middle + 1; else high = middle;
-    }
+    const last = lastAtMost(run.start, now);
     const over = now >= run.end;
-    this.current = over ? -1 : low - 1;
-    this.residency.goTo(over ? run.op.length : Math.max(0, low - 1));
-    const at = Math.min(Math.max(0, low - 1), run.op.length - 1);
+    this.current = over ? -1 : last;
+    this.residency.goTo(over ? run.op.length : Math.max(0, last));
+    const at = Math.max(0, last);
     const again = this.residency.again + (this.current >= 0 && run.again[this.current] ? 1 : 0);
     this.set(this.memoryText, run.bytes[at] ?? 0, formatBytes);
     this.set(this.peakText, this.high[at] ?? 0, formatBytes);

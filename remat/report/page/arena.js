@@ -30,17 +30,13 @@ function arenaChart(ops, arena, run) {
   };
   const times = timesOf(run);
   const top = Math.max(arena.arena_bytes, 1);
-  // A key moves the cursor to the start of a run, which must not become the end of the one before by rounding.
-  const timeAt = (u) => {
-    const time = u.posToVal(Math.max(0, u.cursor.left), "x");
-    const start = times[u.cursor.idx ?? 0];
-    return Math.abs(time - start) < 1e-6 * run.end ? start : time;
-  };
+  // The i-th run is the one that the cursor is in, whose start must not become the end of the one before by rounding.
+  const timeAt = (u, i) => Math.max(u.posToVal(Math.max(0, u.cursor.left), "x"), times[i] ?? 0);
   const blockAt = (time, address) =>
     blocks.find((each) => each.low <= address && address < each.high && each.from <= time && time < each.to);
   // To the middle of the next block above or below the cursor.
-  const climb = (u, up) => {
-    const time = timeAt(u);
+  const climb = (u, up, i) => {
+    const time = timeAt(u, i);
     const address = u.cursor.top >= 0 ? u.posToVal(u.cursor.top, "y") : up ? -1 : top;
     const sign = up ? 1 : -1;
     const next = blocks.filter((each) => each.from <= time && time < each.to)
@@ -55,11 +51,11 @@ function arenaChart(ops, arena, run) {
     hooks: { drawAxes: [draw] },
     cursor: { points: { show: false } },
   }, [times, times.map(() => arena.arena_bytes)], {
-    height: 340,
+    height: 340, steps: true,
     climb,
     describe: (i, u) => {
       const address = u.posToVal(u.cursor.top, "y");
-      const block = blockAt(timeAt(u), address);
+      const block = blockAt(timeAt(u, i), address);
       if (!block) return address > arena.arena_bytes ? [] : ["free", `at ${formatBytes(Math.max(0, Math.round(address)))}`];
       return [ops.name[block.op], `layer ${ops.layer[block.op]}`, block.role.replace("_", " "),
         `${formatBytes(block.high - block.low)} at ${formatBytes(block.low)}`,

@@ -8,10 +8,11 @@ function chartColours() {
 }
 
 // `options` are uPlot's, without width and colours of axes; `data` its columns. `describe(i, plot)` has lines
-// of text for the i-th point, shown beside the cursor and read out; none, nothing is shown. `height` in
-// pixels. `climb(plot, up)`: what the keys up and down do, if anything. `root.plot` is uPlot's object; an event
-// "zoom" says that data-from and data-to, the range that is shown, have changed.
-function chart(label, options, data, { describe = null, height = 280, keys = true, climb = null } = {}) {
+// of text for the i-th point, shown beside the cursor and read out; none, nothing is shown. `steps`: a point holds
+// until the next one begins; otherwise the cursor is at the nearest. `height` in pixels. `climb(plot, up, i)`: what the
+// keys up and down do at the i-th point, if anything. `root.plot` is uPlot's object; an event "zoom" says that
+// data-from and data-to, the range that is shown, have changed.
+function chart(label, options, data, { describe = null, height = 280, keys = true, climb = null, steps = false } = {}) {
   if (!hasCharts) {
     return el("p", { class: "no-chart" },
       "There is no chart here: uPlot could not be had when this copy of remat was built. The numbers are below.");
@@ -22,6 +23,7 @@ function chart(label, options, data, { describe = null, height = 280, keys = tru
   const root = el("figure", { class: "chart", "data-chart": label, tabindex: keys ? 0 : null, "aria-label": label + (keys
     ? `. ${climb ? "All four arrow" : "Arrow"} keys move the cursor, plus and minus zoom, zero shows all.` : "") }, host, reset, tip);
   const x = data[0];
+  const pointer = new Pointer(x, steps);
   const whole = () => [x[0] ?? 0, x[x.length - 1] ?? 1];
   const axis = (more) => ({
     stroke: () => chartColours().faint, font: "12px system-ui, sans-serif",
@@ -29,9 +31,8 @@ function chart(label, options, data, { describe = null, height = 280, keys = tru
     ...more,
   });
   const showTip = (u) => {
-    const i = u.cursor.idx;
-    const there = describe && i !== null && i !== undefined && u.cursor.left >= 0;
-    const lines = there ? describe(Math.min(i, x.length - 1), u) : [];
+    const i = pointer.at(u);
+    const lines = describe && i !== null ? describe(i, u) : [];
     tip.hidden = lines.length === 0;
     if (tip.hidden) return;
     tip.replaceChildren(...lines.map((text, n) => el(n ? "div" : "strong", {}, text)));
@@ -63,7 +64,7 @@ function chart(label, options, data, { describe = null, height = 280, keys = tru
   }, data, host);
   const showAll = () => { const [min, max] = whole(); plot.setScale("x", { min, max }); };
   reset.addEventListener("click", showAll);
-  root.addEventListener("keydown", (event) => keys && moveByKey(plot, x, { showAll, climb }, event));
+  root.addEventListener("keydown", (event) => keys && moveByKey(plot, pointer, climb, event));
   finishLegend(plot);
   const fit = () => {
     const width = Math.floor(host.getBoundingClientRect().width);
@@ -73,31 +74,6 @@ function chart(label, options, data, { describe = null, height = 280, keys = tru
   new ResizeObserver(fit).observe(host);
   root.plot = plot;
   return root;
-}
-
-function moveByKey(plot, x, { showAll, climb }, event) {
-  const { min, max } = plot.scales.x;
-  const at = plot.cursor.idx ?? plot.valToIdx((min + max) / 2);
-  const go = (i) => {
-    const to = Math.max(0, Math.min(x.length - 1, i));
-    const top = climb && plot.cursor.top >= 0 ? plot.cursor.top : plot.over.clientHeight / 2;
-    plot.setCursor({ left: plot.valToPos(x[to], "x"), top });
-  };
-  const zoom = (factor) => {
-    const middle = Math.max(min, Math.min(max, x[at]));
-    const low = Math.max(x[0], middle - (middle - min) * factor);
-    const high = Math.min(x[x.length - 1], middle + (max - middle) * factor);
-    if (high > low) plot.setScale("x", { min: low, max: high });
-  };
-  const step = event.shiftKey ? 10 : 1;
-  const actions = {
-    ArrowLeft: () => go(at - step), ArrowRight: () => go(at + step), Home: () => go(0), End: () => go(x.length - 1),
-    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: showAll, Escape: showAll,
-    ...(climb ? { ArrowUp: () => climb(plot, true), ArrowDown: () => climb(plot, false) } : {}),
-  };
-  if (!actions[event.key] || event.ctrlKey || event.metaKey) return;
-  event.preventDefault();
-  actions[event.key]();
 }
 
 const byteAxis = { size: 76, values: (u, splits) => splits.map((value) => formatBytes(value)), incrs: byteSteps() };

@@ -138,36 +138,42 @@ function describeRun(ops, run, i) {
 // The bytes of a schedule, stacked by role. `top`: the highest value of the axis, for charts side by side;
 // `end`: that of the other axis; `budget`: a line.
 function stackedChart(label, ops, run, { top = null, end = run.end, budget = null, sync = null, height = 300 } = {}) {
-  const present = roles.filter((role) => run.by_role[role]);
-  // Each column is a role and all below it; the highest is drawn first, the lower ones over it.
-  const sums = [];
-  let below = run.bytes.map(() => 0);
-  for (const role of present) {
-    below = run.by_role[role].map((bytes, i) => bytes + below[i]);
-    sums.unshift(toTheEnd(below));
-  }
-  const shown = [...present].reverse();
+  // The highest is drawn first, the lower ones over it.
+  const shown = roles.filter((role) => run.by_role[role]).reverse();
+  // Each column is a role and all below it that are not hidden.
+  const sums = (hidden) => {
+    let below = run.bytes.map(() => 0);
+    return shown.reduceRight((columns, role) => {
+      if (!hidden(role)) below = run.by_role[role].map((bytes, i) => bytes + below[i]);
+      return [[...toTheEnd(below), ...(end > run.end ? [null] : [])], ...columns];
+    }, []);
+  };
   const series = shown.map((role) => ({
     label: role.replace("_", " "), variable: roleVariable(role), area: true, fill: () => roleColour(role),
     stroke: () => colour("--card"), width: 0.5, points: { show: false }, paths: stepped(),
   }));
-  const data = [timesOf(run), ...sums];
-  if (end > run.end) data.forEach((column, i) => column.push(i ? null : end));
+  const data = [[...timesOf(run), ...(end > run.end ? [end] : [])], ...sums(() => false)];
   if (budget !== null) {
     series.push(line("budget", "--budget", { dash: [8, 5], fill: undefined }));
     data.push(data[0].map(() => budget));
   }
   const marks = run.op.length ? [drawMark(run.start[run.peak_run], run.peak_bytes, `peak ${formatBytes(run.peak_bytes)}`)] : [];
   const phases = phaseRanges(ops, run);
+  // What is hidden leaves its place to what was stacked on it.
+  const stackAgain = (u, changed, { show }) => {
+    if (show === undefined) return;
+    const columns = sums((role) => !u.series[1 + shown.indexOf(role)].show);
+    u.setData([u.data[0], ...columns, ...u.data.slice(1 + shown.length)], false);
+  };
   const root = chart(label, {
     series: [{ label: "time" }, ...series],
     scales: { y: fromZero(top ?? Math.max(run.peak_bytes, budget ?? 0)) },
     axes: [timeAxis, byteAxis],
     padding: phasePadding,
     cursor: sync ? { sync: { key: sync, scales: ["x", null] } } : {},
-    hooks: { drawClear: [drawPhases(phases)], draw: marks },
+    hooks: { drawClear: [drawPhases(phases)], draw: marks, setSeries: [stackAgain] },
   }, data, {
-    height,
+    height, steps: true,
     describe: (i) => {
       const at = Math.min(i, run.op.length - 1);
       if (at < 0) return ["no op"];

@@ -81,3 +81,14 @@ function shareBar(label, parts, whole, format) {
 
 // The largest of many numbers: Math.max(...values) ends at a hundred thousand of them.
 const largest = (values) => values.reduce((most, value) => (value > most ? value : most), 0);
+
+// In numbers that never fall, the place of the last one that is at most `limit`; -1 if there is none.
+function lastAtMost(numbers, limit) {
+  let low = 0;
+  let high = numbers.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= limit) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}

@@ -93,20 +93,13 @@ function beforeAndAfter(ops, keepAll, planned, budget, top) {
     series.push(line("budget", "--budget", { dash: [10, 5] }));
   }
   const mark = (run, what) => (run.op.length ? [drawMark(run.start[run.peak_run], run.peak_bytes, `${what} ${formatBytes(run.peak_bytes)}`)] : []);
-  const indexAt = (run, time) => {
-    let at = -1;
-    for (let low = 0, high = run.start.length; low < high;) {
-      const middle = (low + high) >> 1;
-      if (run.start[middle] <= time) { at = middle; low = middle + 1; } else high = middle;
-    }
-    return time > run.end ? -1 : at;
-  };
+  const indexAt = (run, time) => (time > run.end ? -1 : lastAtMost(run.start, time));
   const phases = phaseRanges(ops, planned);
   const root = chart("before and after", {
     series, scales: { y: fromZero(top) }, axes: [timeAxis, byteAxis], padding: phasePadding,
     hooks: { drawClear: [drawPhases(phases)], draw: [...mark(keepAll, "kept:"), ...mark(planned, "planned:")] },
   }, data, {
-    height: 320,
+    height: 320, steps: true,
     describe: (i) => {
       const time = data[0][i];
       const says = (what, run) => {

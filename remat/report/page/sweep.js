@@ -6,6 +6,7 @@ const strategyLines = {
   keep_all: { dash: [2, 4], shape: "bar" }, recompute_all: { dash: [12, 4], shape: "wedge" },
   every_k: { dash: [9, 3, 2, 3], shape: "square" }, selective: { dash: [5, 5], shape: "triangle" },
   mutwo: { dash: [], shape: "diamond" }, chain_dp: { dash: [14, 3, 2, 3, 2, 3], shape: "square" },
+  pack_only: { dash: [10, 3], shape: "plus" }, offload_only: { dash: [3, 3, 10, 3], shape: "beam" },
   search: { dash: [7, 3], shape: "triangle" }, optimal: { dash: [2, 2], shape: "diamond" },
   auto: { dash: [], shape: "circle", width: 3, size: 10 },
 };
@@ -23,6 +24,12 @@ function batchAxis(points) {
     labelSize: 22, labelFont: "12px system-ui, sans-serif", grid: { show: false } };
 }
 
+// Without the memory for the plain step, nothing was captured that could be planned.
+function whyNot(point, key) {
+  if (point[key + "_fits"]) return "";
+  return key === "planned" && point.plain_estimated ? "not tried" : "does not fit";
+}
+
 function batchTip(points) {
   return (i) => {
     const point = points[Math.max(0, Math.min(points.length - 1, i - 1))];
@@ -31,7 +38,7 @@ function batchTip(points) {
       const ns = point[key + "_step_ns"];
       const rate = point[key + "_samples_per_second"];
       return [name + ": " + (bytes === null ? "" : formatBytes(bytes)), ns ? formatNs(ns) : "",
-        rate ? rate.toFixed(1) + "/s" : "", point[key + "_fits"] ? "" : "does not fit"].filter(Boolean).join(", ");
+        rate ? rate.toFixed(1) + "/s" : "", whyNot(point, key)].filter(Boolean).join(", ");
     };
     return [`Batch size ${point.batch}`, step("plain", "plain"), step("planned", "planned"), point.fault].filter(Boolean);
   };
@@ -58,19 +65,23 @@ function markFarLimit(limit) {
   };
 }
 
-// A cross over what does not fit.
+const barPart = 0.4;
+const widestBar = 90;
+
+// A cross over what does not fit; of what was not tried there is no bar.
 function markMisfits(points) {
   return (u) => {
     u.ctx.save();
     u.ctx.fillStyle = colour("--budget");
     u.ctx.textAlign = "center";
     u.ctx.font = `bold ${14 * devicePixelRatio}px system-ui, sans-serif`;
-    const offset = u.bbox.width / (points.length + 1) * 0.2;
+    // The middle of a bar, as peakChart has them: a part of their column, but no wider than that.
+    const offset = Math.min(barPart * u.bbox.width / (points.length + 1), widestBar * devicePixelRatio) / 2;
     const mark = (i, bytes, side) =>
       u.ctx.fillText("✕", u.valToPos(i, "x", true) + side * offset, u.valToPos(bytes ?? 0, "y", true) - 5 * devicePixelRatio);
     points.forEach((point, i) => {
       if (!point.plain_fits) mark(i, point.plain_peak_bytes, -1);
-      if (!point.planned_fits) mark(i, point.planned_peak_bytes, 1);
+      if (!point.planned_fits && !point.plain_estimated) mark(i, point.planned_peak_bytes, 1);
     });
     u.ctx.restore();
   };
@@ -81,7 +92,7 @@ function peakChart(data) {
   const most = largest(points.flatMap((point) => [point.plain_peak_bytes ?? 0, point.planned_peak_bytes ?? 0]));
   const near = data.limit_bytes <= 3 * most;
   const bar = (label, variable, align) => ({ label, variable, area: true, fill: () => colour(variable), stroke: () => colour(variable), width: 0,
-    paths: hasCharts ? uPlot.paths.bars({ size: [0.4, 90], align, gap: 2 }) : null, points: { show: false } });
+    paths: hasCharts ? uPlot.paths.bars({ size: [barPart, widestBar], align, gap: 2 }) : null, points: { show: false } });
   const columns = batchColumns(points, (point) => point.plain_peak_bytes, (point) => point.planned_peak_bytes);
   const series = [{}, bar("plain", "--plain", -1), bar("planned", "--planned", 1)];
   if (near) {
@@ -93,6 +104,8 @@ function peakChart(data) {
     scales: { y: { range: [0, top] } },
     hooks: { draw: [markMisfits(points), ...(near ? [] : [markFarLimit(data.limit_bytes)])] } }, columns, { describe: batchTip(points) }),
     el("p", { class: "hint" }, `✕ does not fit into the limit${near ? "" : ` of ${formatBytes(data.limit_bytes)}`}.`),
+    el("p", { class: "hint" }, "A plan was given half of what the plain step needs, or the limit where that is less, and its floor at least: " +
+      "the column Budget in the table of batch sizes. Where no plan was found for that, it was given more, up to the limit."),
     ...points.filter((point) => point.fault).map((point) => el("p", { class: "hint" }, `Batch ${point.batch}: ${point.fault}.`))];
 }
 
@@ -140,12 +153,13 @@ function batchTable(data) {
   return dataTable("batches", [
     { key: "batch", title: "Batch", format: formatCount },
     { key: "plain_peak_bytes", title: "Plain peak", format: (bytes, row) => (row.plain_estimated ? "about " : "") + formatBytes(bytes), bar: true },
-    { key: "plain_fits", title: "Fits", format: (fits) => (fits ? "yes" : "no") },
+    { key: "plain_fits", title: "Fits", format: (fits, row) => whyNot(row, "plain") || "yes" },
     { key: "plain_step_ns", title: "Plain step", format: formatNs },
     { key: "plain_samples_per_second", title: "Samples/s", format: rate },
     { key: "floor_bytes", title: "Floor", format: formatBytes, help: "The least peak that a plan is known to reach" },
+    { key: "planned_budget_bytes", title: "Budget", format: formatBytes, help: "What the plan was given" },
     { key: "planned_peak_bytes", title: "Planned peak", format: formatBytes, bar: true },
-    { key: "planned_fits", title: "Fits", format: (fits) => (fits ? "yes" : "no") },
+    { key: "planned_fits", title: "Fits", format: (fits, row) => whyNot(row, "planned") || "yes" },
     { key: "planned_step_ns", title: "Planned step", format: formatNs },
     { key: "planned_samples_per_second", title: "Samples/s", format: rate },
     { key: "recomputed_ops", title: "Run again", format: formatCount },
@@ -180,7 +194,8 @@ pages.sweep = (data, main) => {
     figures([
       largest("Largest batch, plain", "plain"),
       largest("Largest batch, planned", "planned"),
-      ["Limit", formatBytes(data.limit_bytes), data.limit_given ? "as given" : "what the machine has left", data.limit_bytes],
+      // A share of a peak is not known before that.
+      data.limit_bytes ? ["Limit", formatBytes(data.limit_bytes), data.limit_given ? "as given" : "what the machine has left", data.limit_bytes] : null,
     ]),
     data.next_reason ? el("p", { class: "lead" }, data.next_reason) : "");
   if (data.batches.length > 0) {

@@ -5,9 +5,10 @@ const rowsAtOnce = 100;
 
 // columns: [{key, title, format, bar, text, help, screen}]. `rows` are objects. `text`: a column that the search
 // looks at; the others are numbers, null where there is none. `bar`: a bar behind the number, its length
-// by the largest. `screen`: a column that a sheet of paper has no room for. `sort`: the key to begin with, descending. `detail(row)`: an element below a row that
-// is clicked on. `range`: {label, holds(row), onchange(f)} is a box that, ticked, leaves only the rows that
-// hold; f is to be called when others do.
+// by the largest. `screen`: a column that a sheet of paper has no room for. `sort`: the key to begin with, descending.
+// `detail(row)`: an element below a row that is clicked on; by the keyboard, the first cells are buttons, of which one can be
+// reached by Tab and the others from there by the arrow keys. `range`: {label, holds(row), onchange(f)} is a box that,
+// ticked, leaves only the rows that hold; f is to be called when others do.
 function dataTable(label, columns, rows, { sort = null, detail = null, range = null } = {}) {
   const classOf = (column) => [column.text && "text", column.screen && "screen"].filter(Boolean).join(" ") || null;
   let sorted = sort;
@@ -28,11 +29,13 @@ function dataTable(label, columns, rows, { sort = null, detail = null, range = n
     const button = el("button", { type: "button", title: column.help, onclick: () => sortBy(column) }, column.title);
     return el("th", { scope: "col", class: classOf(column) }, button);
   });
+  const cutOff = el("p", { class: "cut-off" });  // on paper there is no button for more
   const root = el("div", { class: "table", "data-table": label },
     el("div", { class: "tools" }, search, range ? el("label", {}, only, " " + range.label) : null, count),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
       el("table", {}, el("thead", {}, el("tr", {}, heads)), body)),
-    el("div", { class: "more" }, more));
+    cutOff, el("div", { class: "more" }, more));
+  if (detail) body.addEventListener("keydown", goByKey);
 
   function cell(column, row) {
     const value = row[column.key];
@@ -47,27 +50,43 @@ function dataTable(label, columns, rows, { sort = null, detail = null, range = n
   function rowOf(row) {
     const made = el("tr", {}, columns.map((column) => cell(column, row)));
     if (!detail) return made;
-    const toggle = () => {
-      const open = made.getAttribute("aria-expanded") === "true";
-      made.setAttribute("aria-expanded", String(!open));
+    const first = made.cells[0];
+    const button = el("button", { type: "button", class: "opens", "aria-expanded": "false", tabindex: -1 }, ...first.childNodes);
+    first.replaceChildren(button);
+    made.className = "opened-by-click";
+    // A click on the button is one on its row.
+    made.addEventListener("click", () => {
+      const open = button.getAttribute("aria-expanded") === "true";
+      button.setAttribute("aria-expanded", String(!open));
+      goTo(button);
       if (open) made.nextSibling.remove();
       else made.after(el("tr", { class: "detail" }, el("td", { colspan: columns.length }, detail(row))));
-    };
-    made.tabIndex = 0;
-    made.setAttribute("aria-expanded", "false");
-    made.addEventListener("click", toggle);
-    made.addEventListener("keydown", (event) => {
-      if (event.target !== made || (event.key !== "Enter" && event.key !== " ")) return;
-      event.preventDefault();
-      toggle();
     });
     return made;
   }
+  // The button that Tab comes to.
+  function goTo(button) {
+    for (const each of body.querySelectorAll("button.opens[tabindex='0']")) each.tabIndex = -1;
+    if (button) button.tabIndex = 0;
+  }
+  function goByKey(event) {
+    if (!event.target.matches("button.opens") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const buttons = [...body.querySelectorAll("button.opens")];
+    const at = buttons.indexOf(event.target);
+    const ways = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: buttons.length - 1 };
+    if (!(event.key in ways)) return;
+    event.preventDefault();
+    const to = buttons[Math.max(0, Math.min(buttons.length - 1, ways[event.key]))];
+    goTo(to);
+    to.focus();
+  }
   function draw() {
     body.replaceChildren(...found.slice(0, shown).map(rowOf));
+    goTo(body.querySelector("button.opens"));
     const all = found.length === rows.length ? "" : ` of ${formatCount(rows.length)}`;
     count.textContent = `${formatCount(found.length)}${all} row${found.length === 1 && !all ? "" : "s"}`;
-    more.hidden = found.length <= shown;
+    more.hidden = cutOff.hidden = found.length <= shown;
+    cutOff.textContent = `The first ${formatCount(shown)} of ${formatCount(found.length)} rows.`;
     more.textContent = `Show more (${formatCount(Math.min(shown, found.length))} of ${formatCount(found.length)} shown)`;
   }
   function order() {
