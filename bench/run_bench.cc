@@ -31,8 +31,8 @@
 #include "remat/libtorch/capture.h"
 #include "remat/libtorch/channel_model.h"
 #include "remat/libtorch/checkpoint.h"
+#include "remat/libtorch/device.h"
 #include "remat/libtorch/execute.h"
-#include "remat/libtorch/file_channel.h"
 #include "remat/libtorch/measure.h"
 #include "remat/libtorch/training_step.h"
 #include "remat/models/zoo.h"
@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
       options.moves = {{"", false, false}, {" pack", true, false}};
       if (!folder.empty()) {
         options.moves.push_back({" pack offload", true, true});
-        options.channel = remat::detail::open_file_channel({.folder = folder});
+        options.channel = remat::detail::cpu_device().open_channel(folder);
       }
     }
     for (const std::string& model : models) {

@@ -2,6 +2,7 @@
 """Values that are packed, or on a disk, while they are idle."""
 
 import pathlib
+import tempfile
 
 import pytest
 import torch
@@ -51,10 +52,16 @@ def test_the_same_bits_packed_or_not(options):
         assert packs == 0
 
 
-def test_offloaded(tmp_path):
+@pytest.fixture
+def disk():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # tmp_path may lie in memory, which is refused
+        yield folder
+
+
+def test_offloaded(disk):
     plain, _ = trained(lambda function: function)
     planned, step = trained(
-        lambda function: remat.step(function, budget="75%", plan_seconds=0.5, strategy="offload_only", offload=tmp_path)
+        lambda function: remat.step(function, budget="75%", plan_seconds=0.5, strategy="offload_only", offload=disk)
     )
     assert same(planned, plain)
     report = step.report()
@@ -62,7 +69,7 @@ def test_offloaded(tmp_path):
     assert report.channel_bytes > 0
     assert report.counts["offloaded_bytes"] > 0
     assert report.counts["waited_ns"] >= 0
-    assert list(pathlib.Path(tmp_path).iterdir()) == []
+    assert list(pathlib.Path(disk).iterdir()) == []
 
 
 def test_a_folder_that_is_none():

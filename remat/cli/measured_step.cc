@@ -13,7 +13,7 @@
 #include "remat/core/moves.h"
 #include "remat/core/units.h"
 #include "remat/libtorch/channel_model.h"
-#include "remat/libtorch/file_channel.h"
+#include "remat/libtorch/device.h"
 #include "remat/libtorch/measure.h"
 #include "remat/libtorch/saved_plan.h"
 #include "remat/libtorch/scope.h"
@@ -91,7 +91,7 @@ MeasuredStep measure_with_update(const ModelOptions& options, const Offloading& 
 Offloading open_offloading(const MoveOptions& options) {
   constexpr int64_t kScratchBytes = 32 * MiB;
   if (!options.offload || options.folder.empty()) return {};
-  Offloading made{.channel = detail::open_file_channel({.folder = options.folder})};
+  Offloading made{.channel = detail::cpu_device().open_channel(options.folder)};
   made.model = detail::model_of(*made.channel, kScratchBytes);
   return made;
 }

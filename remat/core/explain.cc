@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "remat/core/analysis/recompute.h"
 #include "remat/core/analysis/uses.h"
 #include "remat/core/error.h"
 #include "remat/core/order/cost.h"
@@ -13,6 +14,10 @@ namespace remat {
 namespace {
 
 using detail::concat;
+
+// Beyond, only the first op of the chain that makes a value again is looked at: finding the others takes as long
+// as the graph is, for each value.
+constexpr size_t kMostOpsForChains = 5'000;
 
 std::string lifetime(const Graph& graph, const Storage& storage, const std::vector<OpId>& uses) {
   const std::string& creator = graph.op(*storage.creator).name;
@@ -105,10 +110,12 @@ class Explainer {
     const Decision* decision = decision_of_[index(explanation.storage)];
     switch (explanation.action) {
       case Action::recompute: return why_recomputed(storage, explanation.recomputes, decision);
-      case Action::pack: return concat(", is packed ", times(explanation.packs), also(explanation));
+      case Action::pack:
+        return concat(", is packed ", times(explanation.packs), also(explanation), without_moves(explanation));
       case Action::offload:
-        return concat(", is offloaded ", times(explanation.offloads), also(explanation));
-      default: return why_kept(storage, candidate, decision);
+        return concat(", is offloaded ", times(explanation.offloads), also(explanation),
+                      without_moves(explanation));
+      default: return why_kept(explanation.storage, candidate, decision);
     }
   }
 
@@ -125,14 +132,64 @@ class Explainer {
     return text;
   }
 
+  // What the plan itself says would happen without packing and offloading the value.
+  std::string without_moves(const Explanation& explanation) {
+    std::vector<OpId> order;
+    for (const OpId id : plan_.order) {
+      const bool moves_it = graph_.is_move(id) && graph_.move(id).value.storage == explanation.storage;
+      if (!moves_it) {
+        order.push_back(id);
+      } else if (graph_.move(id).kind == MoveKind::read_packed) {
+        order.push_back(graph_.move(id).reader);
+      }
+    }
+    const OrderCost::Result cost = cost_.evaluate(order, kNoBudget);
+    return cost.legal ? ": " + kept_instead(cost) : "";
+  }
+
+  std::string kept_instead(const OrderCost::Result& cost) const {
+    return concat("kept instead, it would put the peak at ", format_bytes(cost.peak_bytes), " (it is ",
+                  format_bytes(plan_.peak_bytes), ")");
+  }
+
+  // The last op that touches it before it lies idle for longest; across the turning point, where it does.
+  OpId idle_after(StorageId id) const {
+    if (const Candidate* candidate = candidate_of_[index(id)]) return candidate->last_before;
+    OpId before = *graph_.storage(id).creator;
+    OpId found = before;
+    int64_t longest_ns = -1;
+    for (const OpId use : uses_[id]) {
+      const int64_t idle_ns = time_before_[index(use)] - time_before_[index(before) + 1];
+      if (idle_ns >= longest_ns) {
+        longest_ns = idle_ns;
+        found = before;
+      }
+      before = use;
+    }
+    return found;
+  }
+
+  // With whatever has to be made for it, where everything else stays until its own last use.
+  std::string price_of_making_again(StorageId id) const {
+    const Storage& storage = graph_.storage(id);
+    if (!graph_.rerunnable(*storage.creator)) return "it cannot be made again";
+    if (graph_.ops.size() > kMostOpsForChains) {
+      return concat("making it again takes ", format_ns(graph_.op(*storage.creator).time_ns), " or more");
+    }
+    const Drop drop{id, idle_after(id)};
+    const std::vector<OpId> order = order_with_drops(graph_, uses_, {&drop, 1}).order;
+    const size_t ops = order.size() - graph_.ops.size();
+    if (ops == 0) return "it cannot be made again";
+    int64_t time_ns = -time_before_.back();
+    for (const OpId op : order) time_ns += graph_.op(op).time_ns;
+    return concat("making it again takes ", format_ns(time_ns), " (", ops, ops == 1 ? " op)" : " ops)");
+  }
+
   // What each way to do without its bytes costs, where the graph has other ways than running ops.
   std::string prices(StorageId id) const {
     if (moves_of_[index(id)].empty()) return "";
     const Storage& storage = graph_.storage(id);
-    const bool again = graph_.rerunnable(*storage.creator);
-    std::string text = again ? concat("; making it again takes ",
-                                      format_ns(graph_.op(*storage.creator).time_ns), " or more")
-                             : "; it cannot be made again";
+    std::string text = "; " + price_of_making_again(id);
     for (const PackedForm& packed : graph_.packed_forms) {
       if (packed.storage != id) continue;
       text += concat(", packing (", packed.rule, ") ",
@@ -175,16 +232,15 @@ class Explainer {
     }
     const OrderCost::Result cost = cost_.evaluate(order, kNoBudget);
     if (!cost.legal) return "something else that is recomputed is made from it";
-    return concat("kept instead, it would put the peak at ", format_bytes(cost.peak_bytes),
-                  " (it is ", format_bytes(plan_.peak_bytes), ")");
+    return kept_instead(cost);
   }
 
-  std::string why_kept(const Storage& storage, const Candidate* candidate, const Decision* decision) {
-    if (candidate == nullptr) return ": " + why_not_decided(graph_, storage);
+  std::string why_kept(StorageId id, const Candidate* candidate, const Decision* decision) {
+    if (candidate == nullptr) return ": " + why_not_decided(graph_, graph_.storage(id));
     if (plan_.strategy == "keep_all") return ", is kept: this strategy keeps everything";
     if (decision == nullptr) {
-      return concat(", is kept: the plan fits with it, and making it again takes ",
-                    format_ns(graph_.op(*storage.creator).time_ns), " or more");
+      const bool priced = !moves_of_[index(id)].empty();  // see prices()
+      return ", is kept: the plan fits with it" + (priced ? "" : ", and " + price_of_making_again(id));
     }
     if (!decision->recomputed) return ", is kept: " + decision->reason;
     return ", is kept: it was to be recomputed, but what that needs is overwritten by then";

@@ -15,6 +15,7 @@
 #include "remat/core/units.h"
 #include "remat/libtorch/available_memory.h"
 #include "remat/libtorch/device.h"
+#include "remat/libtorch/file_channel.h"
 
 namespace remat::detail {
 namespace {
@@ -85,6 +86,14 @@ class CpuDevice final : public Device {
   }
   void copy(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  std::unique_ptr<Channel> open_channel(const std::string& folder) override {
+    std::unique_ptr<FileChannel> channel = open_file_channel({.folder = folder});
+    if (channel->facts().in_memory) {
+      throw Error(concat("[offload] '", folder, "' lies in memory itself (tmpfs): what is written there is not "
+                         "gone; name a folder on a disk for offloading, or none"));
+    }
+    return channel;
   }
   int64_t now_ns() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -4,6 +4,10 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
+
+#include "remat/libtorch/channel.h"
 
 namespace remat::detail {
 
@@ -19,8 +23,9 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Memory for an arena, 64-byte aligned and zero, in huge pages where the system has them. Throws
-  // Error if there is not enough.
+  // Memory for an arena, zero, in huge pages where the system has them. It begins at a multiple of the
+  // alignment of every channel that open_channel() gives (4096 where a disk is written past the page cache),
+  // and of 64 in any case. Throws Error if there is not enough.
   virtual void* reserve(int64_t bytes) = 0;
   virtual void release(void* memory, int64_t bytes) = 0;
   // Gives the whole pages inside of reserved memory back to the system until they are used again.
@@ -28,6 +33,10 @@ class Device {
   // Gives memory that LibTorch freed, and its allocator keeps, back to the system.
   virtual void trim() = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  // Where values of an arena go that a plan offloads, and come back from: for the CPU a file without a name in a
+  // folder. A device with memory of its own may have the host's. Throws Error if there can be none, or if it
+  // would lie in the memory that it is to spare.
+  virtual std::unique_ptr<Channel> open_channel(const std::string& folder) = 0;
   // A clock that is read when all work given to the device is done.
   virtual int64_t now_ns() = 0;
   // What the process can still take: the least that the machine and the limits on the process leave.

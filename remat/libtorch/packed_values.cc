@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/libtorch/packed_values.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "remat/core/moves.h"
-#include "remat/core/units.h"
-#include "remat/libtorch/device.h"
 #include "remat/libtorch/packed_readers.h"
+#include "remat/libtorch/packing_rates.h"
 
 namespace remat::detail {
 namespace {
@@ -345,46 +340,6 @@ class Finder {
   std::vector<int32_t> last_read_;      // by storage: the last version that is read
 };
 
-// Nanoseconds per element and for a call, of packing and of unpacking.
-struct Rates {
-  double pack_ns = 0;
-  double unpack_ns = 0;
-};
-constexpr double kCallNs = 5'000;  // to share the work among threads
-
-// Of a megabyte or two of zeros, which every rule can pack.
-Rates measure_rates(PackFormat format) {
-  constexpr int64_t kBytes = 2 * MiB;
-  constexpr int kRounds = 5;
-  const auto item = static_cast<int64_t>(c10::elementSize(format.dtype));
-  if (format.rule == PackRule::pool_offsets) {
-    format = {.rule = PackRule::narrow, .dtype = format.dtype, .narrow_bytes = 1};
-  }
-  format.elements = kBytes / item;
-  std::vector<char> plain(static_cast<size_t>(kBytes));
-  std::vector<char> packed(static_cast<size_t>(packed_bytes(format)));
-  Rates best{.pack_ns = std::numeric_limits<double>::max(), .unpack_ns = std::numeric_limits<double>::max()};
-  const auto elements = static_cast<double>(format.elements);
-  for (int round = 0; round < kRounds; ++round) {
-    const int64_t start_ns = cpu_device().now_ns();
-    static_cast<void>(pack(format, plain.data(), packed.data()));
-    const int64_t packed_ns = cpu_device().now_ns();
-    if (can_unpack(format.rule)) unpack(format, packed.data(), plain.data());
-    const int64_t end_ns = cpu_device().now_ns();
-    best.pack_ns = std::min(best.pack_ns, static_cast<double>(packed_ns - start_ns) / elements);
-    best.unpack_ns = std::min(best.unpack_ns, static_cast<double>(end_ns - packed_ns) / elements);
-  }
-  return best;
-}
-
-const Rates& rates_of(const PackFormat& format) {
-  using Key = std::tuple<PackRule, ScalarType, int64_t, int>;
-  thread_local std::map<Key, Rates> known;
-  const Key key{format.rule, format.dtype, format.narrow_bytes, at::get_num_threads()};
-  const auto found = known.find(key);
-  return found != known.end() ? found->second : known.emplace(key, measure_rates(format)).first->second;
-}
-
 }  // namespace
 
 void find_packed_values(Recording& recording, int64_t least_bytes) {
@@ -393,14 +348,6 @@ void find_packed_values(Recording& recording, int64_t least_bytes) {
 }
 
 std::string_view name(PackRule rule) { return kRuleNames[static_cast<size_t>(rule)]; }
-
-int64_t expected_pack_ns(const PackFormat& format) {
-  return static_cast<int64_t>(kCallNs + rates_of(format).pack_ns * static_cast<double>(format.elements));
-}
-
-int64_t expected_unpack_ns(const PackFormat& format) {
-  return static_cast<int64_t>(kCallNs + rates_of(format).unpack_ns * static_cast<double>(format.elements));
-}
 
 bool compares_as_packed(const TapeOp& op, const PackedReader& reader, const PackFormat& format) {
   switch (reader.kernel) {

@@ -18,7 +18,7 @@ inline constexpr int64_t kLeastPackedBytes = 16 * KiB;
 // that follow. One rule and its reason:
 //
 //   two_values      a dropout mask: bernoulli_, scaled; or a comparison as a float
-//   bools           masks of where, clamp, max, masked_fill: each byte is 0 or 1
+//   bools           masks of where and masked_fill, comparisons that a program keeps: each byte is 0 or 1
 //   above, between  what threshold_backward, leaky_relu_backward or hardtanh_backward compare with a number
 //                   and nothing else: they read the bit that comes of it
 //   pool_offsets    indices of max pooling: each lies in its window
@@ -26,16 +26,14 @@ inline constexpr int64_t kLeastPackedBytes = 16 * KiB;
 //   from_bfloat16,  float32 made from a narrower type (autocast)
 //   from_half
 //
+// Not packed: what clamp, clamp_min, clamp_max and maximum keep. Their backward compares it with ops of its own (ge, le,
+// logical_and, where), each of which would need a form of its own; hardtanh gives the same values as clamp.
 // What relies on values is checked while it is packed. Values of fewer bytes are left alone: they are not
 // worth a call.
 void find_packed_values(Recording& recording, int64_t least_bytes = kLeastPackedBytes);
 
 // The name of a rule in graphs and reports.
 std::string_view name(PackRule rule);
-
-// What the kernels take for so many elements, from rates that are measured once for each kind.
-int64_t expected_pack_ns(const PackFormat& format);
-int64_t expected_unpack_ns(const PackFormat& format);
 
 // Whether an op that reads packed bytes compares with the numbers that they were packed for.
 bool compares_as_packed(const TapeOp& op, const PackedReader& reader, const PackFormat& format);

@@ -278,7 +278,11 @@ class Preparation {
       }
     }
     for (const StorageId output : graph_.outputs) {
-      made_.outputs.push_back(last[index(output)]);
+      const InstanceId instance = last[index(output)];
+      made_.outputs.push_back(instance);
+      if (prefetched_[index(instance)]) {  // no op of the step waits for it: the caller reads it
+        made_.outputs_wait_for.push_back(instance);
+      }
     }
   }
 

@@ -70,6 +70,7 @@ struct PreparedStep {
   std::vector<c10::Storage> externals;
   std::vector<PreparedCall> calls;
   std::vector<InstanceId> outputs;  // by output of the graph
+  std::vector<InstanceId> outputs_wait_for;  // those of them that the channel is still bringing back at the end
   size_t state_count = 0;           // of generator states that calls refer to
   std::vector<at::Generator> generators;  // that the step draws from
   size_t instance_count = 0;

@@ -14,14 +14,12 @@
 #include "remat/core/units.h"
 #include "remat/libtorch/device.h"
 #include "remat/libtorch/intercept.h"
-#include "remat/libtorch/packed_values.h"
 #include "remat/libtorch/trace.h"
 
 namespace remat::detail {
 namespace {
 
 constexpr int64_t kShortNs = 50'000;  // an op whose time the machine's noise can double
-constexpr Channel::Ticket kNoTicket = -1;
 
 GeneratorState locked_state(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
@@ -114,6 +112,7 @@ void Runner::start() {
   next_call_ = 0;
   waiting_ = nullptr;
   shape_changed_ = false;
+  lasting_began_ = false;
   first_difference_.reset();
   bound_.assign(recording_.externals.size(), false);
   for (Backup& each : backups_) {
@@ -138,58 +137,6 @@ void Runner::set_argument(OpId op, size_t position, const c10::IValue& value) {
     if (!call.move) {
       call.arguments[position] = value;
     }
-  }
-}
-
-// The recording holds the numbers of this step.
-void Runner::check_readers() const {
-  for (const PreparedCall* each : readers_) {
-    if (!compares_as_packed(recording_.tape[each->op_index], *each->move->reader, *each->move->format)) {
-      throw MoveFailed(concat("[step] ", recording_.graph.ops[each->op_index].name,
-                              " compares with another number than when the step was recorded"),
-                       each->move->packed_form);
-    }
-  }
-}
-
-void Runner::wait(std::span<const InstanceId> instances) {
-  for (const InstanceId each : instances) {
-    Channel::Ticket& ticket = tickets_[index(each)];
-    if (ticket == kNoTicket) {
-      continue;
-    }
-    const int64_t start_ns = cpu_device().now_ns();
-    try {
-      options_.channel->wait(std::exchange(ticket, kNoTicket));
-    } catch (const Error& error) {
-      throw MoveFailed(error.what(), std::nullopt);
-    }
-    supply_.counts.waited_ns += cpu_device().now_ns() - start_ns;
-  }
-}
-
-void Runner::call_move(const PreparedMove& move) {
-  supply_.add(move.created_bytes);
-  switch (move.kind) {
-    case StepKind::pack:
-      if (!pack(*move.format, move.from, move.to)) {
-        const PackedForm& form = recording_.graph.packed_forms[move.packed_form];
-        throw MoveFailed(concat("[step] ", recording_.graph.storage(form.storage).name,
-                                " does not have the values by which it is packed (", form.rule, ")"),
-                         move.packed_form);
-      }
-      return;
-    case StepKind::unpack: return unpack(*move.format, move.from, move.to);
-    case StepKind::offload:
-      tickets_[index(move.transferred)] =
-          options_.channel->write(move.channel_offset, move.from, move.bytes);
-      supply_.counts.offloaded_bytes += move.bytes;
-      return;
-    case StepKind::prefetch:
-      tickets_[index(move.transferred)] =
-          options_.channel->read(move.channel_offset, move.to, move.bytes);
-      return;
-    default: return run_packed_reader(*move.reader, *move.format, move.from, move.other, move.to);
   }
 }
 
@@ -364,6 +311,8 @@ void Runner::run_calls(size_t end) {
       free_after(call);
       continue;
     }
+    // Its frees may wait for a transfer that fails, while next_call_ still says this call.
+    lasting_began_ = lasting_began_ || next_call_ == first_lasting_call_;
     if (timing_ != nullptr) {
       call_timed(call, *timing_);
     } else {
@@ -419,6 +368,7 @@ void Runner::run_rest() {
                        " returned another number of bytes than when the step was recorded; "
                        "expected the same shapes from the same ops"));
   }
+  wait(step_.outputs_wait_for);
 }
 
 void* Runner::address_in(OpId op, StorageId storage) const {

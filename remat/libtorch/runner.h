@@ -68,8 +68,8 @@ class Runner {
   OpId next_op() const;
   // Whether anything ran since the start.
   bool started() const { return next_call_ > 0; }
-  // Whether undo() can still put everything back.
-  bool can_undo() const { return next_call_ <= first_lasting_call_; }
+  // Whether undo() can still put everything back: no op has begun that writes what is not backed up.
+  bool can_undo() const { return !lasting_began_; }
 
   // Where an output's bytes are after the step, as an offset of the arena.
   int64_t output_offset(size_t output) const { return output_offsets_[output]; }
@@ -105,10 +105,12 @@ class Runner {
   PreparedStep step_;
   std::vector<std::vector<size_t>> calls_of_;  // by op; the first is its run
   std::vector<int64_t> output_offsets_;        // by output of the graph
+  static constexpr Channel::Ticket kNoTicket = -1;
   std::vector<Channel::Ticket> tickets_;       // by instance: of its transfer, or kNoTicket
   std::vector<const PreparedCall*> readers_;   // of packed bytes
   size_t next_call_ = 0;
   size_t first_lasting_call_ = 0;  // that writes what undo() does not put back
+  bool lasting_began_ = false;     // since the start
   const PreparedCall* waiting_ = nullptr;  // whose results the host may still read
   bool shape_changed_ = false;
 

@@ -9,9 +9,6 @@
 #include "remat/core/error.h"
 #include "remat/libtorch/capturing.h"
 #include "remat/libtorch/device.h"
-#include "remat/libtorch/channel_model.h"
-#include "remat/libtorch/file_channel.h"
-#include "remat/libtorch/saved_plan.h"
 #include "remat/libtorch/step_implementation.h"
 
 namespace remat {
@@ -108,51 +105,13 @@ Step::Implementation::Implementation(StepFunction function, std::vector<detail::
   if (options_.max_variants < 1) {
     throw Error(concat("[step] max_variants is ", options_.max_variants, "; expected 1 or more"));
   }
-  if (!options_.offload_folder.empty()) {
-    options_.execute.channel = detail::open_file_channel({.folder = options_.offload_folder});
-  }
-  if (options_.execute.channel != nullptr) {
-    channel_text_ = options_.execute.channel->description();
-  }
+  open_channel();
 }
 
 void Step::Implementation::say(const std::string& what) const {
   if (options_.notice) {
     options_.notice(what);
   }
-}
-
-// Measured when the first plan is made.
-std::optional<ChannelModel> Step::Implementation::channel_model() {
-  constexpr int64_t kScratchBytes = 32 * MiB;
-  if (options_.execute.channel == nullptr || channel_model_) {
-    return channel_model_;
-  }
-  try {
-    channel_model_ = detail::model_of(*options_.execute.channel, kScratchBytes);
-  } catch (const Error& error) {
-    say(concat("nothing is offloaded: ", error.what()));
-    lose_channel();
-  }
-  return channel_model_;
-}
-
-void Step::Implementation::lose_channel() {
-  options_.execute.channel.reset();
-  channel_model_.reset();
-  channel_text_.clear();
-}
-
-void Step::Implementation::do_without(Variant& variant, const MoveFailed& failed) {
-  if (failed.packed_form) {
-    variant.do_without(failed);
-  } else {
-    for (const auto& each : variants_) {
-      each->do_without(failed);
-    }
-    lose_channel();
-  }
-  say(detail::notice_of(failed));
 }
 
 // All variants run in one arena. A larger one replaces it before a second could exist; a variant
@@ -172,7 +131,7 @@ std::shared_ptr<detail::Arena> Step::Implementation::arena_of(int64_t bytes) {
 int64_t Step::Implementation::use_arena(Variant& variant) {
   if (budget_bytes_) {
     plan_for(variant, *budget_bytes_);
-  } else if (variant.planned.schedule.steps.empty()) {  // it did without something that failed
+  } else if (!variant.has_plan()) {  // it did without something that failed
     plan_for(variant, variant.report.budget_bytes);
   }
   const int64_t moved_bytes = arena_ != nullptr ? arena_->reclaim() : 0;
@@ -381,8 +340,9 @@ void Step::Implementation::adopt(Recorder& recorder) {
     variants_.erase(oldest);
   }
   std::unique_ptr<Variant> variant =
-      detail::make_variant(recorder, options_, channel_model(), [this](int64_t bytes) { return arena_of(bytes); },
-                           variants_);
+      detail::make_variant(recorder, options_, channel_model(),
+                           [this](const MoveFailed& failed) { channel_failed(failed); },
+                           [this](int64_t bytes) { return arena_of(bytes); }, variants_);
   if (recorder.pool() != nullptr) {
     if (arena_ != nullptr) {  // a saved plan has not been tried in it
       arena_->use_only(0);  // what is held is about to get memory of its own
@@ -396,53 +356,6 @@ void Step::Implementation::adopt(Recorder& recorder) {
   adopted_ = true;
 }
 
-const Variant& Step::Implementation::last() const {
-  if (last_ == nullptr) {
-    throw Error(calls_ == 0 ? "[step] nothing to report; run the step first"
-                            : "[step] nothing to report: no call has been planned yet; a step that "
-                              "prepares something, or differs every time, runs plainly");
-  }
-  return *last_;
-}
-
-StepReport Step::Implementation::report() const {
-  const Variant& variant = last();
-  StepReport report = variant.report;
-  const Baseline baseline = keep_all_baseline(variant.graph);
-  const Simulation simulation = simulate(variant.graph, variant.schedule());
-  report.keep_all_peak_bytes = baseline.peak_bytes;
-  report.keep_all_time_ns = baseline.time_ns;
-  report.eager_peak_bytes = variant.trace.eager_peak_bytes;
-  report.floor_bytes = std::min(last_->floor_bytes(), variant.plan().peak_bytes);
-  report.predicted_peak_bytes = simulation.peak_bytes;
-  report.counts = variant.counts;
-  report.measured_peak_bytes = variant.counts.peak_bytes;
-  report.arena_bytes = variant.placement().arena_bytes;
-  report.external_bytes = variant.graph.external_bytes();
-  for (const Storage& storage : variant.graph.storages) {
-    if (storage.external()) {
-      report.external_bytes_by_role[static_cast<size_t>(storage.role)] += storage.bytes;
-    }
-  }
-  report.peak_bytes = report.external_bytes + report.arena_bytes;
-  report.time_ns = simulation.time_ns;
-  report.channel = channel_text_;
-  report.channel_bytes = variant.placement().channel_bytes;
-  report.strategy = variant.plan().strategy;
-  report.variants = static_cast<int>(variants_.size());
-  report.planned_steps = planned_steps_;
-  report.plain_steps = plain_steps_;
-  report.timeline = simulation.timeline;
-  if (variant.runner != nullptr) report.measured_bytes = variant.runner->measured_bytes();
-  return report;
-}
-
-PlanFile Step::Implementation::plan_file() const { return detail::plan_file_of(variants_); }
-
-void Step::Implementation::save_plan(const std::string& path) const {
-  remat::save_plan(plan_file(), path);
-}
-
 Step::Step(StepFunction function, StepOptions options)
     : implementation_(std::make_unique<Implementation>(
           std::move(function), std::vector<detail::KnownTensor>(), without_update(std::move(options)))) {}
@@ -453,8 +366,8 @@ Step& Step::operator=(Step&&) noexcept = default;
 Batch Step::operator()(const Batch& batch) { return implementation_->run(batch); }
 StepReport Step::report() const { return implementation_->report(); }
 const Graph& Step::graph() const { return implementation_->last().graph; }
-const Plan& Step::plan() const { return implementation_->last().plan(); }
-const Schedule& Step::schedule() const { return implementation_->last().schedule(); }
+const Plan& Step::plan() const { return implementation_->planned().plan(); }
+const Schedule& Step::schedule() const { return implementation_->planned().schedule(); }
 void Step::set_budget_bytes(int64_t bytes) { implementation_->set_budget_bytes(bytes); }
 void Step::save_plan(const std::string& path) const { implementation_->save_plan(path); }
 PlanFile Step::plan_file() const { return implementation_->plan_file(); }

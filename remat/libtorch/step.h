@@ -54,7 +54,7 @@ struct StepOptions {
   // Values may be kept in fewer bytes while they are idle, where the same bits come back (packed_values.h).
   bool pack = true;
   // Values may lie in a file without a name in this folder while they are idle, written and read beside the
-  // kernels. Empty: they may not. A folder in memory (tmpfs) would not help.
+  // kernels. Empty: they may not. A folder in memory (tmpfs) is refused: it would not help.
   std::string offload_folder = {};
   // Looks at the memory that the machine or the cgroup has left before every call. Where it is short the
   // next steps use less, if a plan can; they get the budget back later. `notice` says what it costs.
@@ -168,7 +168,9 @@ class Step {
 
   Batch operator()(const Batch& batch);
 
-  // Of the planned variant that ran last. Throws Error before the first.
+  // Of the planned variant that ran last. Throws Error before the first. Where what its plan packed or offloaded
+  // has failed and no other plan fits, plan() and schedule() throw Error as well, and what a report says of the
+  // plan (predicted bytes, the arena, the time, the timeline) is 0 or empty.
   StepReport report() const;
   const Graph& graph() const;
   const Plan& plan() const;

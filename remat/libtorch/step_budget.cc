@@ -112,7 +112,7 @@ void Step::Implementation::take_better_plan(Variant& variant) {
 
 // Memory that others need is given back where a plan can do without; later it is taken again.
 void Step::Implementation::adapt_to_memory() {
-  if (last_ == nullptr) {
+  if (last_ == nullptr || !last_->has_plan()) {
     return;
   }
   const detail::MemoryPressure found = detail::cpu_device().memory_pressure();

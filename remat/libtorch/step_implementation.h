@@ -20,7 +20,8 @@ class Step::Implementation {
   StepReport report() const;
   void save_plan(const std::string& path) const;
   PlanFile plan_file() const;
-  const detail::Variant& last() const;  // Throws Error before the first
+  const detail::Variant& last() const;     // Throws Error before the first
+  const detail::Variant& planned() const;  // the same; also where it has no plan any more
   const std::string& failed_op() const { return failed_op_; }
   bool undone() const { return undone_; }
 
@@ -29,8 +30,10 @@ class Step::Implementation {
   int64_t use_arena(detail::Variant& variant);
   std::shared_ptr<detail::Arena> arena_of(int64_t bytes);
   std::shared_ptr<detail::SpillPool> make_pool();
+  void open_channel();
   std::optional<ChannelModel> channel_model();
   void lose_channel();
+  void channel_failed(const MoveFailed& failed);
   void do_without(detail::Variant& variant, const MoveFailed& failed);
   void plan_for(detail::Variant& variant, int64_t budget_bytes);
   void take_better_plan(detail::Variant& variant);

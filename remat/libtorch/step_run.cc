@@ -323,6 +323,7 @@ void StepRun::run_schedule(const std::function<void()>& run) {
       }
       if (running) {
         variant_->runner->undo();
+        note_generator();  // where no other plan fits, the run goes on from there without one
       }
       runner_started_ = false;
       for (RunStorage& storage : storages_) {

@@ -77,8 +77,8 @@ at::Tensor TrainingStep::operator()(const Batch& batch) { return step_->run(batc
 
 StepReport TrainingStep::report() const { return step_->report(); }
 const Graph& TrainingStep::graph() const { return step_->last().graph; }
-const Plan& TrainingStep::plan() const { return step_->last().plan(); }
-const Schedule& TrainingStep::schedule() const { return step_->last().schedule(); }
+const Plan& TrainingStep::plan() const { return step_->planned().plan(); }
+const Schedule& TrainingStep::schedule() const { return step_->planned().schedule(); }
 void TrainingStep::set_budget_bytes(int64_t bytes) { step_->set_budget_bytes(bytes); }
 void TrainingStep::save_plan(const std::string& path) const { step_->save_plan(path); }
 PlanFile TrainingStep::plan_file() const { return step_->plan_file(); }

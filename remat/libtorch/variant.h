@@ -41,11 +41,13 @@ struct Variant {
   std::optional<int64_t> least_bytes;  // see floor_bytes()
 
   const Recording& recording() const { return made.recording; }
+  // Not from when it did without something that failed until a call of it is planned again.
+  bool has_plan() const { return planned.plan.placement.has_value(); }
   const Plan& plan() const { return planned.plan; }
   const Schedule& schedule() const { return planned.schedule; }
   const Placement& placement() const { return *planned.plan.placement; }
 
-  // Another plan is used from now on; the one before it is kept for its budget.
+  // Another plan is used from now on; the one before it, if there is one, is kept for its budget.
   void use(StepPlan other);
   // A plan for a budget that was made before is used from now on. False if there is none.
   bool use_earlier(int64_t budget_bytes);
@@ -71,13 +73,17 @@ size_t common_calls(const Trace& a, const Trace& b);
 // The same course, with the same things left behind.
 bool same_course(const Trace& a, const Trace& b);
 
+// Told that the channel has failed, and is done without.
+using ChannelLoss = std::function<void(const MoveFailed&)>;
+
 // Measures, plans and tries what a recorder saw, inside the budget; the first plan may be that of a `known` course
 // with another size of the batch. On return all tensors are as the
 // plain run left them. Throws Error, with the tensors in the same state, if no plan fits the budget or if the
 // planned step computes other bits than the plain one.
 // `channel`: how fast the one of the options is.
 std::unique_ptr<Variant> make_variant(Recorder& recorder, const StepOptions& options,
-                                      const std::optional<ChannelModel>& channel, const ArenaSource& arena,
+                                      const std::optional<ChannelModel>& channel,
+                                      const ChannelLoss& channel_failed, const ArenaSource& arena,
                                       const std::vector<std::unique_ptr<Variant>>& known = {});
 
 // What is said of it.

@@ -141,6 +141,24 @@ Plan moving_plan(const Graph& graph, std::string_view schedule) {
   return made;
 }
 
+// b is used for the last time by d2, and a, which it is made from, by f2: both have to be made again.
+TEST(Explain, ThePriceOfMakingItAgainIsThatOfTheWholeChain) {
+  const Graph graph = parse_graph(R"(remat-graph 1
+external x 4 input
+op f1 forward kind=k time_ns=1000 reads=x creates=a:64
+op f2 forward kind=k time_ns=20 reads=a creates=b:64
+op f3 forward kind=k time_ns=5 reads=b creates=c:8
+op loss backward kind=k time_ns=1 reads=c creates=g:8
+op d2 backward kind=k time_ns=3 reads=g,b creates=gb:8
+output gb
+packed b rule=bits bytes=8 pack_ns=2 unpack_ns=3
+)");
+  const auto explained = by_name(graph, verified(graph, {.strategy = "keep_all"}));
+  EXPECT_NE(explained.at("b").sentence.find("; making it again takes 1.02 us (2 ops), packing (bits) 5 ns and 8 B"),
+            std::string::npos)
+      << explained.at("b").sentence;
+}
+
 // What becomes of a value, and what each of the other ways would cost.
 TEST(Explain, MovesComeWithThreePrices) {
   const Graph graph = parse_graph(testing::kMovingStepGraph);
@@ -150,20 +168,24 @@ TEST(Explain, MovesComeWithThreePrices) {
   EXPECT_EQ(m.packs, 1);
   EXPECT_EQ(m.offloads, 0);
   EXPECT_EQ(m.recomputes, 0);
-  // Idle from f2 to b2: 30 + 5 + 5 + 40 + 40 + 30. Written in 5 + 32, read in 5 + 16.
+  // Idle from f2 to b2: 30 + 5 + 5 + 40 + 40 + 30. Written in 5 + 32, read in 5 + 16. Kept, while f5 runs: x 4, m 64,
+  // a 100 (until it is written), r 40, s 10, l 1.
   EXPECT_EQ(m.sentence,
-            "m (64 B, made by f1, last used by b2), idle for 150 ns between f2 and b2, is packed 1 time; "
-            "making it again takes 10 ns or more, packing (two_values) 7 ns and 2 B, offloading 37 ns and "
+            "m (64 B, made by f1, last used by b2), idle for 150 ns between f2 and b2, is packed 1 time: "
+            "kept instead, it would put the peak at 219 B (it is 170 B); "
+            "making it again takes 10 ns (1 op), packing (two_values) 7 ns and 2 B, offloading 37 ns and "
             "21 ns of the channel");
   const Explanation& a = explained.at("a");
   EXPECT_EQ(a.action, Action::offload);
   EXPECT_EQ(a.offloads, 1);
   EXPECT_EQ(a.sentence,
-            "a (100 B, made by f2, last used by b3), idle for 90 ns between f3 and b3, is offloaded 1 time; "
-            "making it again takes 20 ns or more, offloading 55 ns and 30 ns of the channel");
+            "a (100 B, made by f2, last used by b3), idle for 90 ns between f3 and b3, is offloaded 1 time: "
+            "kept instead, it would put the peak at 170 B (it is 170 B); "
+            "making it again takes 20 ns (1 op), offloading 55 ns and 30 ns of the channel");
   const Explanation& r = explained.at("r");
   EXPECT_EQ(r.action, Action::pack);
-  EXPECT_NE(r.sentence.find("packing (sign) 2 ns and 5 B, offloading 25 ns and 15 ns of the channel"),
+  // f3 and its update: a is there until b3.
+  EXPECT_NE(r.sentence.find("making it again takes 35 ns (2 ops), packing (sign) 2 ns and 5 B, offloading 25 ns and 15 ns of the channel"),
             std::string::npos)
       << r.sentence;
   EXPECT_EQ(explained.at("g2").action, Action::none);
@@ -176,7 +198,17 @@ TEST(Explain, WhatIsKeptSaysWhatTheOtherWaysCost) {
   EXPECT_EQ(explained.at("a").action, Action::keep);
   EXPECT_EQ(explained.at("a").sentence,
             "a (100 B, made by f2, last used by b3), idle for 90 ns between f3 and b3, is kept: this strategy "
-            "keeps everything; making it again takes 20 ns or more, offloading 55 ns and 30 ns of the channel");
+            "keeps everything; making it again takes 20 ns (1 op), offloading 55 ns and 30 ns of the channel");
+}
+
+// An op that read packed bytes reads the value itself, had it been kept.
+TEST(Explain, WithoutItsPackedFormAReaderReadsTheValue) {
+  const Graph graph = parse_graph(testing::kMovingStepGraph);
+  const auto explained = by_name(graph, moving_plan(graph, testing::kMovingStepSchedule));
+  // While m is packed: x 4, m 64, a 100, m~ 2.
+  EXPECT_NE(explained.at("r").sentence.find("kept instead, it would put the peak at 170 B (it is 170 B)"),
+            std::string::npos)
+      << explained.at("r").sentence;
 }
 
 TEST(Explain, MovesAreCounted) {
@@ -217,11 +249,11 @@ free m#2
   ASSERT_FALSE(verify(graph, schedule, kNoBudget));
   const auto explained = by_name(graph, moving_plan(graph, more));
   EXPECT_EQ(explained.at("a").offloads, 2);
-  EXPECT_NE(explained.at("a").sentence.find("is offloaded 2 times;"), std::string::npos);
+  EXPECT_NE(explained.at("a").sentence.find("is offloaded 2 times: kept instead, it would put the peak at "), std::string::npos);
   const Explanation& m = explained.at("m");
   EXPECT_EQ(m.action, Action::pack);
   EXPECT_EQ(m.recomputes, 1);
-  EXPECT_NE(m.sentence.find("is packed 1 time, and made again 1 time;"), std::string::npos) << m.sentence;
+  EXPECT_NE(m.sentence.find("is packed 1 time, and made again 1 time: kept instead, it would put the peak at "), std::string::npos) << m.sentence;
 }
 
 TEST(Explain, WhatCannotBeMadeAgainSaysSo) {

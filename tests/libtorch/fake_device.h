@@ -30,6 +30,9 @@ class FakeDevice final : public detail::Device {
   void discard(void* memory, int64_t bytes) override { real_.discard(memory, bytes); }
   void trim() override { real_.trim(); }
   void copy(void* to, const void* from, int64_t bytes) override { real_.copy(to, from, bytes); }
+  std::unique_ptr<detail::Channel> open_channel(const std::string& folder) override {
+    return real_.open_channel(folder);
+  }
   int64_t now_ns() override { return clock ? clock() : real_.now_ns(); }
   int64_t available_bytes() override { return real_.available_bytes(); }
   int64_t resident_bytes() override { return real_.resident_bytes(); }

@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <limits>
 
 #include "remat/core/error.h"
-#include "remat/libtorch/channel.h"
-#include "remat/libtorch/training_step.h"
+#include "tests/libtorch/channel_fixture.h"
+#include "tests/libtorch/moves_fixture.h"
 #include "tests/libtorch/small_disk.h"
-#include "tests/libtorch/training.h"
 #include "tests/testing/skip.h"
 
 namespace remat {
@@ -19,91 +18,14 @@ namespace {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
+using testing::FakeChannel;
 using testing::Problem;
 using testing::same_bits;
+using testing::tight_budget;
 using testing::train;
-
-// In memory, and as slow, full or faulty as a test wants it.
-class FakeChannel final : public detail::Channel {
- public:
-  void reserve(int64_t bytes) override {
-    if (bytes > room_bytes) throw Error("[offload] there is no room");
-    bytes_.resize(static_cast<size_t>(std::max<int64_t>(bytes, static_cast<int64_t>(bytes_.size()))));
-  }
-  Ticket write(int64_t offset, const void* from, int64_t bytes) override {
-    reserve(std::max(offset + bytes, static_cast<int64_t>(bytes_.size())));
-    std::memcpy(bytes_.data() + offset, from, static_cast<size_t>(bytes));
-    ++writes;
-    return next();
-  }
-  Ticket read(int64_t offset, void* to, int64_t bytes) override {
-    std::memcpy(to, bytes_.data() + offset, static_cast<size_t>(bytes));
-    return next();
-  }
-  bool done(Ticket) override { return true; }
-  void wait(Ticket ticket) override {
-    if (ticket == failing) throw Error("[offload] 1 MiB at 0 cannot be written: No space left on device");
-  }
-  void drain() noexcept override {}
-  int64_t alignment_bytes() const override { return 64; }
-  std::string description() const override { return "memory"; }
-
-  Ticket failing = -1;
-  int64_t room_bytes = std::numeric_limits<int64_t>::max();
-  int64_t writes = 0;
-  Ticket requests() const { return next_; }
-
- private:
-  Ticket next() { return next_++; }
-  std::vector<char> bytes_;
-  Ticket next_ = 0;
-};
-
-// Enough bytes to be worth a transfer and a pack.
-Problem wide_net(double dropout = 0.2) {
-  torch::manual_seed(7);
-  torch::nn::Sequential net(torch::nn::Linear(64, 256), torch::nn::ReLU(), torch::nn::Dropout(dropout),
-                            torch::nn::Linear(256, 256), torch::nn::Hardtanh(),
-                            torch::nn::Linear(256, 256), torch::nn::Tanh(), torch::nn::Linear(256, 8));
-  std::vector<Batch> batches;
-  for (int i = 0; i < 5; ++i) {
-    batches.push_back({torch::randn({512, 64}), torch::randint(8, {512}, at::kLong)});
-  }
-  return testing::module_problem(
-      *net,
-      [net](const Batch& batch) mutable { return F::cross_entropy(net->forward(batch[0]), batch[1]); },
-      std::move(batches));
-}
-
-struct Trained {
-  std::vector<Tensor> left;
-  std::vector<std::string> notices;
-  StepReport report;
-  int64_t offloads = 0;
-  int64_t packs = 0;
-};
-
-Trained train_with(const Problem& problem, TrainingStepOptions options) {
-  Trained made;
-  options.plan_seconds = 0.3;
-  options.measure_seconds = 0;
-  options.execute.poison = true;
-  options.notice = [&](const std::string& text) { made.notices.push_back(text); };
-  TrainingStep step(problem.loss, problem.parameters, problem.buffers, options);
-  made.left = train(problem, std::ref(step));
-  made.report = step.report();
-  for (const ScheduleStep& each : step.schedule().steps) {
-    made.offloads += each.kind == StepKind::offload;
-    made.packs += each.kind == StepKind::pack;
-  }
-  return made;
-}
-
-int64_t tight_budget(const Problem& problem, TrainingStepOptions options) {
-  options.strategy = "keep_all";
-  const StepReport whole = train_with(problem, options).report;
-  return whole.floor_bytes + (whole.keep_all_peak_bytes - whole.floor_bytes) / 4;
-}
+using testing::train_with;
+using testing::Trained;
+using testing::wide_net;
 
 TEST(MovesStep, PacksAndOffloadsWithTheSameBitsInsideItsBudget) {
   const Problem problem = wide_net();
@@ -123,7 +45,7 @@ TEST(MovesStep, PacksAndOffloadsWithTheSameBitsInsideItsBudget) {
 TEST(MovesStep, OffloadsToAFile) {
   const Problem problem = wide_net();
   const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
-  TrainingStepOptions options{.pack = false, .offload_folder = ::testing::TempDir()};
+  TrainingStepOptions options{.pack = false, .offload_folder = "/var/tmp"};  // /tmp may lie in memory
   options.budget_bytes = tight_budget(problem, options);
   const Trained made = train_with(problem, options);
   EXPECT_TRUE(same_bits(made.left, plain));
@@ -136,6 +58,19 @@ TEST(MovesStep, AFolderThatIsNotThereIsRefusedAtOnce) {
   EXPECT_THROW(TrainingStep(problem.loss, problem.parameters, problem.buffers,
                             {.offload_folder = "/nowhere"}),
                Error);
+}
+
+// It was accepted in silence, and "offloaded" values went on taking memory.
+TEST(MovesStep, AFolderInMemoryIsRefusedAtOnce) {
+  const testing::SmallDisk disk(64 * MiB);
+  if (!disk.made()) {
+    REMAT_SKIP(disk.why_not());
+  }
+  const Problem problem = wide_net();
+  const std::string error = testing::error_of([&] {
+    TrainingStep(problem.loss, problem.parameters, problem.buffers, {.offload_folder = disk.folder()});
+  });
+  EXPECT_TRUE(testing::has(error, "lies in memory itself (tmpfs)")) << error;
 }
 
 // NaN is not packed by hardtanh's rule: the step is undone, planned without it and run again.
@@ -151,13 +86,16 @@ TEST(MovesStep, AValueThatTheRuleDoesNotExpectIsNoLongerPacked) {
   options.budget_bytes = whole.report.keep_all_peak_bytes - 1;
   options.strategy = "search";
   bool missed = false;
-  for (int percent = 95; percent > 20 && !missed; percent -= 15) {
+  options.notice = [&](const std::string& notice) {
+    missed = missed || testing::has(notice, "is no longer packed, and the step is planned again");
+  };
+  for (int percent = 95; percent > 20 && !missed; percent -= 5) {
     options.budget_bytes = whole.report.keep_all_peak_bytes / 100 * percent;
     if (options.budget_bytes < whole.report.floor_bytes) break;
-    const Trained made = train_with(problem, options);
-    EXPECT_TRUE(same_bits(made.left, plain)) << percent;
-    for (const std::string& notice : made.notices) {
-      missed = missed || notice.find("is no longer packed, and the step is planned again") != std::string::npos;
+    try {
+      EXPECT_TRUE(same_bits(train_with(problem, options).left, plain)) << percent;
+    } catch (const Infeasible&) {
+      EXPECT_TRUE(missed) << "a plan that packs the value fits, and later none";
     }
   }
   EXPECT_TRUE(missed) << "no plan packed the value";
@@ -232,6 +170,66 @@ TEST(MovesStep, AChannelWithoutRoomIsDoneWithout) {
   }
 }
 
+// It is measured with some room, and the plan wants more.
+TEST(MovesStep, AChannelWithoutRoomForThePlanIsDoneWithout) {
+  const Problem problem = wide_net();
+  const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
+  TrainingStepOptions options{.pack = false, .execute = {.channel = std::make_shared<FakeChannel>()}};
+  options.budget_bytes = tight_budget(problem, options);
+  const auto channel = std::make_shared<FakeChannel>();
+  channel->reserves_left = 1;  // for the measurement
+  options.execute.channel = channel;
+  const Trained made = train_with(problem, options);
+  EXPECT_TRUE(same_bits(made.left, plain));
+  EXPECT_EQ(made.offloads, 0);
+  ASSERT_EQ(made.notices.size(), 1u);
+  EXPECT_TRUE(testing::has(made.notices[0], "there is no room; the step is planned again, without offloading"));
+  EXPECT_EQ(made.report.channel, "");
+}
+
+// Where the first call of a course lost it, the step went on to plan each new course with it.
+TEST(MovesStep, AChannelThatOneCourseLostIsNotPlannedWithAgain) {
+  Problem problem = wide_net();
+  TrainingStepOptions options{.pack = false, .execute = {.channel = std::make_shared<FakeChannel>()}};
+  options.budget_bytes = tight_budget(problem, options);
+  for (size_t i = 3; i < problem.batches.size(); ++i) {
+    for (Tensor& each : problem.batches[i]) each = each.narrow(0, 0, 384).contiguous();
+  }
+  const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
+  const auto channel = std::make_shared<FakeChannel>();
+  channel->reserves_left = 1;
+  options.execute.channel = channel;
+  const Trained made = train_with(problem, options);
+  EXPECT_TRUE(same_bits(made.left, plain));
+  EXPECT_EQ(made.report.variants, 2);
+  const auto lost = [](const std::string& notice) { return testing::has(notice, "without offloading"); };
+  EXPECT_EQ(std::ranges::count_if(made.notices, lost), 1);
+}
+
+// As slow as a disk of 50 MB/s.
+TEST(MovesStep, ASlowDiskIsWaitedFor) {
+  const Problem problem = wide_net();
+  const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
+  const auto slow = [](std::unique_ptr<detail::FileTransfers> real) {
+    return std::make_unique<testing::FaultyTransfers>(std::move(real), testing::Faults{.bytes_per_second = 50'000'000});
+  };
+  TrainingStepOptions options{.strategy = "keep_all", .pack = false};
+  options.execute.channel =
+      detail::open_file_channel({.folder = ::testing::TempDir(), .around_transfers = slow});
+  const StepReport whole = train_with(problem, options).report;
+  options.strategy = "offload_only";
+  bool offloaded = false;
+  for (int percent = 95; percent >= 50 && !offloaded; percent -= 5) {
+    options.budget_bytes = whole.keep_all_peak_bytes / 100 * percent;
+    const Trained made = train_with(problem, options);
+    EXPECT_TRUE(same_bits(made.left, plain)) << percent;
+    EXPECT_TRUE(made.notices.empty()) << made.notices.front();
+    EXPECT_EQ(made.report.measured_peak_bytes, made.report.predicted_peak_bytes);
+    offloaded = made.offloads > 0;
+  }
+  EXPECT_TRUE(offloaded);
+}
+
 TEST(MovesStep, ADiskThatIsFullIsDoneWithout) {
   const testing::SmallDisk disk(1 * MiB);
   if (!disk.made()) {
@@ -241,10 +239,11 @@ TEST(MovesStep, ADiskThatIsFullIsDoneWithout) {
   const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));
   TrainingStepOptions options{.pack = false};
   options.budget_bytes = tight_budget(problem, options);
-  options.offload_folder = disk.folder();
+  options.execute.channel = detail::open_file_channel({.folder = disk.folder()});
   const Trained made = train_with(problem, options);
   EXPECT_TRUE(same_bits(made.left, plain));
-  EXPECT_FALSE(made.notices.empty());
+  ASSERT_FALSE(made.notices.empty());
+  EXPECT_TRUE(testing::has(made.notices[0], "nothing is offloaded")) << made.notices[0];
 }
 
 }  // namespace

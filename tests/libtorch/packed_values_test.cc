@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "remat/core/rewrite.h"
 #include "remat/core/simulate.h"
+#include "remat/libtorch/packing_rates.h"
+#include "tests/libtorch/fake_device.h"
 #include "tests/libtorch/training.h"
 
 namespace remat {
@@ -54,7 +58,7 @@ std::vector<Rule> rules() {
                   problem_of([](const Tensor& w, const Batch& batch) {
                     return at::where(batch[0] > 0, w.tanh(), w * 2).sum();
                   })});
-  made.push_back({"clamp compares with two numbers", "bools",
+  made.push_back({"masks that backward makes, and drops soon, are bools too", "bools",
                   problem_of([](const Tensor& w, const Batch& batch) {
                     return (w * batch[0]).clamp(-0.5, 0.5).tanh().sum();
                   })});
@@ -171,6 +175,50 @@ TEST(PackedValues, EveryRuleIsFoundAndGivesTheSameBits) {
     made.peak_bytes = simulate_peak(recording.graph, rewrite(recording.graph, made.order)).bytes;
     testing::PlannedStep step(recording, made);
     EXPECT_TRUE(same_bits(train(rule.problem, std::ref(step)), plain));
+  }
+}
+
+// Backward of clamp compares its input with two numbers in ops of their own: ge, le, logical_and, where.
+TEST(PackedValues, WhatClampKeepsIsNotPacked) {
+  const Problem problem = problem_of([](const Tensor& w, const Batch& batch) {
+    return ((w * batch[0]).clamp(-0.5, 0.5) + batch[0]).tanh().sum();
+  });
+  Recording recording = capture(problem.loss, problem.batches[0], problem.parameters, {.pack = false});
+  detail::find_packed_values(recording, 1);
+  bool compared = false;
+  for (const Op& op : recording.graph.ops) {
+    compared = compared || op.kind == "aten::ge.Scalar" || op.kind == "aten::ge";
+    for (const Value& read : op.kind.starts_with("aten::ge") ? op.reads : std::vector<Value>()) {
+      const auto same = [&](const PackedForm& form) { return form.storage == read.storage; };
+      EXPECT_TRUE(std::ranges::none_of(recording.graph.packed_forms, same));
+    }
+  }
+  EXPECT_TRUE(compared) << "backward of clamp has become one op: look at it again";
+}
+
+// They were measured on 2 MiB of zeros, which lie in the cache, and those of pooling indices with another kernel.
+TEST(PackedValues, RatesAreThoseOfValuesInMemory) {
+  using detail::PackRule;
+  constexpr int64_t kSecond = 1'000'000'000;
+  constexpr int64_t kElements = 64 * 1024;
+  const detail::PoolDimension along{.in = 64, .out = 32, .kernel = 2, .stride = 2};
+  const std::pair<PackRule, at::ScalarType> kinds[] = {
+      {PackRule::two_values, at::kFloat},   {PackRule::two_values, at::kDouble}, {PackRule::bools, at::kBool},
+      {PackRule::above, at::kFloat},        {PackRule::between, at::kHalf},      {PackRule::between, at::kBFloat16},
+      {PackRule::narrow, at::kLong},        {PackRule::narrow, at::kInt},        {PackRule::pool_offsets, at::kLong},
+      {PackRule::from_bfloat16, at::kFloat}, {PackRule::from_half, at::kFloat}};
+  for (const auto& [rule, dtype] : kinds) {
+    SCOPED_TRACE(detail::name(rule));
+    detail::PackFormat format{.rule = rule, .dtype = dtype, .elements = kElements, .high = 1};
+    if (rule == PackRule::pool_offsets) format.pool.dimensions = {detail::PoolDimension{}, along, along};
+    // A clock by which every call takes a second: what is expected says how many elements were measured.
+    testing::FakeDevice device;
+    int64_t now_ns = 0;
+    device.clock = [&] { return now_ns += kSecond; };
+    int64_t pack_ns = 0;
+    std::thread([&] { pack_ns = detail::expected_pack_ns(format); }).join();  // one that has measured nothing yet
+    const double elements = static_cast<double>(kSecond) * kElements / static_cast<double>(pack_ns - 5'000);
+    EXPECT_NEAR(elements * static_cast<double>(c10::elementSize(dtype)), 32. * MiB, MiB);
   }
 }
 
