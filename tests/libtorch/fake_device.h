@@ -15,6 +15,7 @@ class FakeDevice final : public detail::Device {
 
   std::function<int64_t()> clock = {};  // in place of the time
   std::optional<detail::MemoryPressure> pressure = {};
+  std::optional<int64_t> available = {};
 
   int64_t real_now_ns() { return real_.now_ns(); }
 
@@ -24,7 +25,7 @@ class FakeDevice final : public detail::Device {
   void trim() override { real_.trim(); }
   void copy(void* to, const void* from, int64_t bytes) override { real_.copy(to, from, bytes); }
   int64_t now_ns() override { return clock ? clock() : real_.now_ns(); }
-  int64_t available_bytes() override { return real_.available_bytes(); }
+  int64_t available_bytes() override { return available.value_or(real_.available_bytes()); }
   int64_t resident_bytes() override { return real_.resident_bytes(); }
   detail::MemoryPressure memory_pressure() override { return pressure.value_or(real_.memory_pressure()); }
   int thread_count() override { return real_.thread_count(); }
