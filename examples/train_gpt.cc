@@ -5,16 +5,20 @@
 //   build/bin/train_gpt book.txt --width 384 --seq 256 --budget 1GiB --checkpoint book.pt
 //
 // The whole step is one function: forward, backward, AdamW. `--plain` calls it as it is, without
-// the library; the losses are the same to the last bit. With --checkpoint a run that ended goes on.
+// the library; the losses are the same to the last bit. With --checkpoint a run that ended goes on, also one that was
+// interrupted (Ctrl-C: it ends after the step), or killed (from its last --checkpoint-every).
+#include <signal.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -31,6 +35,17 @@ namespace {
 
 constexpr int64_t kCharacters = 256;  // a character is a byte, so that any file will do
 constexpr int64_t kHeadWidth = 32;
+constexpr int kInterrupted = 130;  // the exit code, as of a program that the shell interrupts
+
+volatile sig_atomic_t interrupted = 0;
+
+// The step that runs is ended; a second time the process is.
+void end_after_this_step() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
 
 struct Arguments {
   std::string text;  // none: the documents
@@ -45,6 +60,7 @@ struct Arguments {
   int64_t print_every = 10;
   int64_t sample = 400;
   std::string checkpoint;
+  int64_t checkpoint_every = 0;  // 0: in the end only
   std::string losses;
   bool plain = false;
 
@@ -185,6 +201,39 @@ std::optional<remat::StepReport> report_of(const remat::Step& step) {
   }
 }
 
+// Every loss, exactly, a line each. A run that goes on keeps those of the steps before it.
+class LossFile {
+ public:
+  LossFile(const std::string& path, int64_t steps) : path_(path) {
+    if (path.empty()) return;
+    std::vector<std::string> before;
+    if (std::ifstream file(path); steps > 0 && file) {
+      for (std::string line; static_cast<int64_t>(before.size()) < steps && std::getline(file, line);) {
+        before.push_back(line);
+      }
+    }
+    if (!before.empty() && static_cast<int64_t>(before.size()) < steps) {
+      throw remat::Error(remat::detail::concat(path, " has the losses of ", before.size(),
+                                               " steps; expected those of the ", steps, " before, or another file"));
+    }
+    file_.open(path);
+    for (const std::string& line : before) file_ << line << "\n";
+    check();
+  }
+  void add(double loss) {
+    if (path_.empty()) return;
+    file_ << std::hexfloat << loss << std::endl;  // at once: the process may be ended
+    check();
+  }
+
+ private:
+  void check() {
+    if (!file_) throw remat::Error("cannot write " + path_ + ": " + std::strerror(errno));
+  }
+  std::string path_;
+  std::ofstream file_;
+};
+
 class Progress {
  public:
   void print(int64_t steps, double loss, int64_t tokens_per_step, const remat::Step* step) {
@@ -208,20 +257,23 @@ class Progress {
   int64_t steps_ = 0;
 };
 
-// What the calls do that are not planned yet, a line for each tenth of a stage; for those who watch.
+// What the calls do that are not planned yet, for those who watch: a line for each tenth of a stage; for so many ops
+// while nobody knows how many there are.
 class FirstCalls {
  public:
   void operator()(const remat::StepProgress& progress) {
+    constexpr int64_t kOpsInALine = 100;
     if (isatty(STDERR_FILENO) == 0) return;
-    const int64_t tenth = progress.ops_total > 0 ? 10 * progress.ops_done / progress.ops_total : 0;
-    if (progress.stage == stage_ && tenth == tenth_) return;
+    const int64_t part = progress.ops_total > 0 ? 10 * progress.ops_done / progress.ops_total
+                                                : progress.ops_done / kOpsInALine;
+    if (progress.stage == stage_ && part == part_) return;
     stage_ = progress.stage;
-    tenth_ = tenth;
+    part_ = part;
     constexpr const char* kNames[] = {"recording", "measuring", "planning", "comparing"};
     std::fprintf(stderr, "%s", kNames[static_cast<size_t>(progress.stage)]);
-    if (progress.ops_total > 0) {
-      std::fprintf(stderr, " %lld of %lld ops, %s in a file", static_cast<long long>(progress.ops_done),
-                   static_cast<long long>(progress.ops_total),
+    if (progress.ops_done > 0) {
+      const std::string all = progress.ops_total > 0 ? " of " + std::to_string(progress.ops_total) : "";
+      std::fprintf(stderr, " %lld%s ops, %s in a file", static_cast<long long>(progress.ops_done), all.c_str(),
                    remat::format_bytes(progress.spilled_bytes).c_str());
     }
     std::fputc('\n', stderr);
@@ -229,7 +281,7 @@ class FirstCalls {
 
  private:
   std::optional<remat::StepProgress::Stage> stage_;
-  int64_t tenth_ = 0;
+  int64_t part_ = 0;
 };
 
 void print_memory(const remat::Step* step) {
@@ -246,7 +298,20 @@ void print_memory(const remat::Step* step) {
               remat::format_bytes(usage.ru_maxrss * remat::KiB).c_str());
 }
 
-void train(const Arguments& arguments) {
+// Bytes, a share of what the plain step needs, or what memory is left.
+void set_budget(const std::string& text, remat::StepOptions& options) {
+  if (text == "auto") {
+    options.budget_of = remat::available_memory();
+  } else if (text.ends_with('%')) {
+    constexpr int64_t kWhole = 1'000'000'000'000;
+    options.budget_of = remat::share_of_plain_peak(static_cast<double>(remat::parse_budget(text, kWhole)) / kWhole);
+  } else {
+    options.budget_bytes = remat::parse_budget(text, 0);
+  }
+}
+
+// Returns the exit code.
+int train(const Arguments& arguments) {
   torch::manual_seed(static_cast<uint64_t>(arguments.seed));
   const at::Tensor text =
       as_tensor(arguments.text.empty() ? read_documents() : read_text(arguments.text));
@@ -259,8 +324,7 @@ void train(const Arguments& arguments) {
     std::printf("%s: going on after step %lld\n", arguments.checkpoint.c_str(),
                 static_cast<long long>(training.steps));
   }
-  std::ofstream losses;
-  if (!arguments.losses.empty()) losses.open(arguments.losses);
+  LossFile losses(arguments.losses, training.steps);
 
   const remat::StepFunction whole_step = [&](const remat::Batch& batch) {
     return training.step(batch);
@@ -268,30 +332,36 @@ void train(const Arguments& arguments) {
   std::unique_ptr<remat::Step> step;
   if (!arguments.plain) {
     remat::StepOptions options;
-    if (arguments.budget == "auto") {
-      options.budget_of = remat::available_memory();
-    } else {
-      options.budget_bytes = remat::parse_budget(arguments.budget, 0);
-    }
+    set_budget(arguments.budget, options);
     options.notice = [](const std::string& what) { std::puts(what.c_str()); };
     options.progress = FirstCalls();
     step = std::make_unique<remat::Step>(whole_step, std::move(options));
   }
   Progress progress;
   progress.begin(training.steps);
-  while (training.steps < arguments.steps) {
+  end_after_this_step();
+  while (training.steps < arguments.steps && interrupted == 0) {
     const remat::Batch batch = draw_batch(text, training.steps, arguments);
     const remat::Batch result = step != nullptr ? (*step)(batch) : whole_step(batch);
     const double loss = result[0].item<double>();
     ++training.steps;
-    if (losses) losses << std::hexfloat << loss << "\n";
+    losses.add(loss);
     if (training.steps % arguments.print_every == 0 || training.steps == arguments.steps) {
       progress.print(training.steps, loss, batch[0].numel(), step.get());
+    }
+    if (!arguments.checkpoint.empty() && arguments.checkpoint_every > 0 &&
+        training.steps % arguments.checkpoint_every == 0) {
+      training.save(arguments.checkpoint);
     }
   }
   print_memory(step.get());
   if (!arguments.checkpoint.empty()) training.save(arguments.checkpoint);
+  if (training.steps < arguments.steps) {
+    std::printf("interrupted after step %lld\n", static_cast<long long>(training.steps));
+    return kInterrupted;
+  }
   if (arguments.sample > 0) std::printf("\n%s\n", sample(training, arguments).c_str());
+  return 0;
 }
 
 }  // namespace
@@ -305,7 +375,7 @@ int main(int argc, char** argv) {
   };
   app.add_option("text", arguments.text, "A text file; by default this project's documents")
       ->check(CLI::ExistingFile);
-  app.add_option("--budget", arguments.budget, "Bytes with a unit, for all that a step needs; auto: what memory is left")
+  app.add_option("--budget", arguments.budget, "Bytes with a unit, for all that a step needs; 50%: of what the plain step needs; auto: what memory is left")
       ->capture_default_str();
   number("--steps", arguments.steps, "In all, those of a checkpoint included");
   number("--batch", arguments.batch, "Sequences in a batch");
@@ -318,15 +388,15 @@ int main(int argc, char** argv) {
   app.add_option("--sample", arguments.sample, "Characters to write in the end")
       ->capture_default_str();
   app.add_option("--checkpoint", arguments.checkpoint,
-                 "A file to go on from, if it is there, and to write in the end");
+                 "A file to go on from, if it is there, and to write in the end, or when interrupted");
+  number("--checkpoint-every", arguments.checkpoint_every, "Steps from checkpoint to checkpoint; else in the end only");
   app.add_option("--losses", arguments.losses,
-                 "A file for every loss, exactly: one hexadecimal number a line");
+                 "A file for every loss, exactly: one hexadecimal number a line; a run that goes on adds to it");
   app.add_flag("--plain", arguments.plain, "The same without the library and without a budget");
   CLI11_PARSE(app, argc, argv);
   try {
     if (arguments.width % kHeadWidth != 0) throw remat::Error("--width: expected a multiple of 32");
-    train(arguments);
-    return 0;
+    return train(arguments);
   } catch (const remat::Infeasible& error) {
     std::fprintf(stderr, "train_gpt: %s\n", error.what());
     return 3;

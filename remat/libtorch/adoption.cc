@@ -34,13 +34,15 @@ double seconds_since(int64_t start_ns) {
 class Adoption {
  public:
   Adoption(Recorder& recorder, const StepOptions& options, const std::optional<ChannelModel>& channel,
-           ChannelLoss channel_failed, ArenaSource arena, const std::vector<std::unique_ptr<Variant>>& known)
+           ChannelLoss channel_failed, ArenaSource arena, const std::vector<std::unique_ptr<Variant>>& known,
+           int64_t memory_limit)
       : recorder_(recorder),
         options_(options),
         channel_(channel),
         channel_failed_(std::move(channel_failed)),
         arena_(std::move(arena)),
-        known_(known) {}
+        known_(known),
+        memory_limit_(memory_limit) {}
 
   std::unique_ptr<Variant> run() {
     make_graph(/*tiles=*/true);
@@ -110,9 +112,12 @@ class Adoption {
     }
     add_moves(variant_->made.recording.graph);
     variant_->graph = variant_->recording().graph;
-    if (budget_bytes_ == kNotAsked) {
-      budget_bytes_ = options_.budget_of ? options_.budget_of(variant_->graph) : options_.budget_bytes;
+    if (whole_budget_bytes_ == kNotAsked) {
+      whole_budget_bytes_ = options_.budget_of ? options_.budget_of(variant_->graph) : options_.budget_bytes;
+      budget_bytes_ = std::min(whole_budget_bytes_, memory_limit_);
     }
+    variant_->whole_budget_bytes = whole_budget_bytes_;
+    variant_->least_planned_bytes = least_planned_bytes_;
     variant_->report.budget_bytes = budget_bytes_;
   }
 
@@ -237,9 +242,27 @@ class Adoption {
     if (options_.progress) {
       options_.progress({.stage = StepProgress::Stage::plan});
     }
-    variant_->planned = plan_step(variant_->graph, options_, budget_bytes_, seconds);
+    while (true) {
+      try {
+        variant_->planned = plan_step(variant_->graph, options_, budget_bytes_, seconds);
+        break;
+      } catch (const Infeasible& infeasible) {
+        if (budget_bytes_ >= whole_budget_bytes_) {
+          throw;
+        }
+        take_more_than_the_limit(infeasible.floor_bytes);
+      }
+    }
     variant_->report.plan_seconds += variant_->planned.seconds;
     cpu_device().trim();  // what planning needed is wanted for the arena
+  }
+
+  // Memory is short, and no plan does with what it leaves.
+  void take_more_than_the_limit(int64_t floor_bytes) {
+    budget_bytes_ = floor_bytes > budget_bytes_ ? std::min(whole_budget_bytes_, floor_bytes) : whole_budget_bytes_;
+    least_planned_bytes_ = budget_bytes_;
+    variant_->least_planned_bytes = budget_bytes_;
+    variant_->report.budget_bytes = budget_bytes_;
   }
 
   // That of another size of the program, which costs nothing to find; else with the times of the recorded run.
@@ -261,6 +284,9 @@ class Adoption {
   bool take_plan_of_other_size() {
     std::optional<StepPlan> best;
     const auto look_at = [&](const Graph& graph, const StepPlan& planned) {
+      if (!planned.plan.placement) {
+        return;  // what it used has failed
+      }
       auto made = plan_of_other_size(variant_->graph, graph, planned, budget_bytes_);
       if (made && (!best || made->plan.time_ns < best->plan.time_ns)) {
         best = std::move(made);
@@ -398,7 +424,10 @@ class Adoption {
   ChannelLoss channel_failed_;
   ArenaSource arena_;
   const std::vector<std::unique_ptr<Variant>>& known_;
-  int64_t budget_bytes_ = kNotAsked;
+  const int64_t memory_limit_;
+  int64_t whole_budget_bytes_ = kNotAsked;
+  int64_t budget_bytes_ = 0;  // what is planned for
+  int64_t least_planned_bytes_ = 0;
   std::unique_ptr<Variant> variant_;
 };
 
@@ -407,8 +436,8 @@ class Adoption {
 std::unique_ptr<Variant> make_variant(Recorder& recorder, const StepOptions& options,
                                       const std::optional<ChannelModel>& channel,
                                       const ChannelLoss& channel_failed, const ArenaSource& arena,
-                                      const std::vector<std::unique_ptr<Variant>>& known) {
-  return Adoption(recorder, options, channel, channel_failed, arena, known).run();
+                                      const std::vector<std::unique_ptr<Variant>>& known, int64_t memory_limit) {
+  return Adoption(recorder, options, channel, channel_failed, arena, known, memory_limit).run();
 }
 
 }  // namespace remat::detail

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -31,16 +32,19 @@ std::optional<int64_t> number_behind(const std::string& path, const std::string&
   return std::nullopt;
 }
 
-// What a folder of the cgroup file system leaves of its limit.
-int64_t left_in(const std::string& folder, const char* limit_file, const char* usage_file,
+// What a folder of the cgroup file system leaves of its least limit.
+int64_t left_in(const std::string& folder, std::initializer_list<const char*> limit_files, const char* usage_file,
                 const char* cache_word) {
-  const auto limit = number_in(folder + limit_file);
+  int64_t limit = kUnlimited;
+  for (const char* const file : limit_files) {
+    limit = std::min(limit, number_in(folder + file).value_or(kUnlimited));
+  }
   const auto usage = number_in(folder + usage_file);
-  if (!limit || !usage) {
+  if (limit == kUnlimited || !usage) {
     return kUnlimited;
   }
   const int64_t cache = number_behind(folder + "/memory.stat", cache_word).value_or(0);
-  return std::max<int64_t>(0, *limit - *usage + std::min(cache, *usage));
+  return std::max<int64_t>(0, limit - *usage + std::min(cache, *usage));
 }
 
 // The folders from the process's own up to the root of its hierarchy.
@@ -96,11 +100,12 @@ int64_t available_bytes(const std::string& root) {
     std::getline(parts, path);
     if (controllers.empty()) {
       visit_upwards(root + "sys/fs/cgroup", path, [&](const std::string& folder) {
-        left = std::min(left, left_in(folder, "/memory.max", "/memory.current", "inactive_file"));
+        // Above memory.high nobody is ended, but everybody is slowed down.
+        left = std::min(left, left_in(folder, {"/memory.max", "/memory.high"}, "/memory.current", "inactive_file"));
       });
     } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
       visit_upwards(root + "sys/fs/cgroup/memory", path, [&](const std::string& folder) {
-        left = std::min(left, left_in(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+        left = std::min(left, left_in(folder, {"/memory.limit_in_bytes"}, "/memory.usage_in_bytes",
                                       "total_inactive_file"));
       });
     }

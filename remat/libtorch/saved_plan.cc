@@ -326,13 +326,15 @@ bool detail::take_saved_plan(Variant& variant, const StepOptions& options) {
 }
 
 PlanFile detail::plan_file_of(const std::vector<std::unique_ptr<Variant>>& variants) {
-  if (variants.empty()) {
+  if (std::ranges::none_of(variants, [](const auto& each) { return each->has_plan(); })) {
     throw Error("[save_plan] nothing to save: no call of the step has been planned yet; run it first");
   }
   std::vector<SavedCourse> courses;
   for (const auto& variant : variants) {
-    courses.push_back(save_course(variant->recording(), variant->graph, variant->plan(),
-                                  variant->report.budget_bytes));
+    if (variant->has_plan()) {  // else what its plan used has failed, and it is planned again when it is called
+      courses.push_back(save_course(variant->recording(), variant->graph, variant->plan(),
+                                    variant->report.budget_bytes));
+    }
   }
   return remat::plan_file_of(std::move(courses));
 }

@@ -22,16 +22,24 @@ namespace {
 
 constexpr int64_t kTransferBytes = 8 * MiB;
 
+// Waits until a part of a file is on the disk. True, too, where the system or the file system cannot do that, as
+// one in memory.
+bool write_back(int file, int64_t place, int64_t bytes) {
+  return sync_file_range(file, place, bytes,
+                         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0 ||
+         errno == ENOSYS || errno == EINVAL || errno == ESPIPE;
+}
+
 }  // namespace
 
-SpillFile::SpillFile(std::string folder) : folder_(std::move(folder)) {
+SpillFile::SpillFile(std::string folder, bool direct) : folder_(std::move(folder)) {
   file_ = open_unlinked_file(folder_);
   if (file_ < 0) {
     throw Error(concat("[step] no file for values that do not fit into the budget can be made in '", folder_,
                        "': ", std::strerror(errno),
                        "; expected a folder that can be written: set StepOptions::spill_folder"));
   }
-  direct_ = fcntl(file_, F_SETFL, O_DIRECT) == 0;
+  direct_ = direct && fcntl(file_, F_SETFL, O_DIRECT) == 0;
 }
 
 SpillFile::~SpillFile() { close(file_); }
@@ -58,6 +66,13 @@ void SpillFile::check_length() const {
 }
 
 void SpillFile::write(const char* from, int64_t place, int64_t bytes) {
+  const auto give_up = [&](int error) {
+    forget(place, bytes);
+    throw Error(concat("[step] ", format_bytes(bytes), " of the step's values cannot be written to a file in '", folder_,
+                       "' (", format_bytes(free_bytes()), " free): ", std::strerror(error),
+                       "; expected room for what does not fit into the budget while the step is recorded: free "
+                       "some, set StepOptions::spill_folder, or raise the budget"));
+  };
   check_length();
   for (int64_t done = 0; done < bytes;) {
     const auto count = static_cast<size_t>(std::min(kTransferBytes, bytes - done));
@@ -65,13 +80,13 @@ void SpillFile::write(const char* from, int64_t place, int64_t bytes) {
     if (written > 0) {
       done += direct_ ? written / kPageBytes * kPageBytes : written;  // a direct write goes on at a page
     } else if (written == 0 || (errno != EINTR && !tried_without_direct())) {
-      const int error = written == 0 ? ENOSPC : errno;
-      forget(place, bytes);
-      throw Error(concat("[step] ", format_bytes(bytes), " of the step's values cannot be written to a file in '",
-                         folder_, "' (", format_bytes(free_bytes()), " free): ", std::strerror(error),
-                         "; expected room for what does not fit into the budget while the step is recorded: free "
-                         "some, set StepOptions::spill_folder, or raise the budget"));
+      give_up(written == 0 ? ENOSPC : errno);
     }
+  }
+  // What the page cache took may still fail on its way to the disk, and is told of here alone: dropped before, it
+  // would come back as whatever the disk has.
+  if (!direct_ && !write_back(file_, place, bytes)) {
+    give_up(errno);
   }
   written_end_ = std::max(written_end_, place + bytes);
 }
@@ -93,8 +108,6 @@ void SpillFile::read(char* to, int64_t place, int64_t bytes) {
 void SpillFile::put(int64_t place, char* pages, int64_t bytes) {
   write(pages, place, bytes);
   if (!direct_) {
-    sync_file_range(file_, place, bytes,
-                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     posix_fadvise(file_, place, bytes, POSIX_FADV_DONTNEED);
   }
   map(place, pages, bytes);

@@ -19,8 +19,9 @@ namespace remat::detail {
 // dropped afterwards, so that it is not the page cache that pays.
 class SpillFile {
  public:
-  // Throws Error if no file can be made in the folder.
-  explicit SpillFile(std::string folder);
+  // Throws Error if no file can be made in the folder. Not `direct`: through the page cache, as where the file
+  // system knows no other way.
+  explicit SpillFile(std::string folder, bool direct = true);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;

@@ -30,7 +30,7 @@ struct StepProgress {
   enum class Stage : uint8_t { record, measure, plan, compare };
   Stage stage = Stage::record;
   int64_t ops_done = 0;
-  int64_t ops_total = 0;      // of the step; 0 while nobody knows
+  int64_t ops_total = 0;      // of the step; 0 while nobody knows: it is recorded for the first time
   int64_t spilled_bytes = 0;  // of its values, now in a file
 };
 
@@ -57,7 +57,8 @@ struct StepOptions {
   // kernels. Empty: they may not. A folder in memory (tmpfs) is refused: it would not help.
   std::string offload_folder = {};
   // Looks at the memory that the machine or the cgroup has left before every call. Where it is short the
-  // next steps use less, if a plan can; they get the budget back later. `notice` says what it costs.
+  // next steps use less, as far as there are plans; they get the budget back later. `notice` says what it costs.
+  // Of a course that needs more than that the plan that needs least is taken: nothing is thrown.
   bool watch_memory = false;
   uint64_t seed = 1;
   // A plan of an earlier process (load_plan in saved_plan.h). A course that it holds a plan for, which fits
@@ -176,9 +177,10 @@ class Step {
   const Plan& plan() const;
   const Schedule& schedule() const;
 
-  // Another budget from the next call on, between two calls. Plans again, or takes a plan that was made
-  // before; nothing is recorded again. Memory beyond it goes back to the system at once. Throws Infeasible if no plan
-  // fits: then the budget is the one from before.
+  // Another budget from the next call on, between two calls. Plans again for every course that is known, or takes a
+  // plan that was made before; nothing is recorded again. Memory beyond it goes back to the system at once. Throws
+  // Infeasible if there is a course that no plan fits: then the budget is the one from before, for all of them. What
+  // watch_memory had taken away is given back.
   void set_budget_bytes(int64_t bytes);
 
   // Writes the plans of all courses that are known, for StepOptions::saved_plan of a later process. Throws
@@ -188,8 +190,8 @@ class Step {
 
   // The op at which a planned call failed last, with layer and line; empty if the last call did not.
   const std::string& failed_op() const;
-  // Whether the last call threw and was undone: interrupted, or the disk was full. Tensors that were there before it
-  // are as they were; what the function did besides (a count of steps) has happened.
+  // Whether the last call threw and was undone: interrupted, or the disk was full, or before anything had run. Tensors
+  // that were there before it are as they were; what the function did besides (a count of steps) has happened.
   bool undone() const;
 
  private:

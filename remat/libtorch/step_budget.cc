@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step: plans for budgets that are short, change, or get a better plan later.
+// Step: plans for budgets that change, and plans that get better later.
 #include <algorithm>
 
 #include "remat/core/error.h"
@@ -19,17 +19,35 @@ namespace {
 // A better plan is made from the times of so many steps.
 constexpr int kTimedSteps = 2;
 constexpr int64_t kPlannerBytes = 128 * MiB;  // more than searches need for steps of thousands of ops
-// Memory is short if a tenth of the budget, or less, is left, or if the system waits for memory for a
-// tenth of the time; then the budget falls by a tenth.
-constexpr int64_t kShortOfBudget = 10;
-constexpr double kStalledPercent = 10;
-constexpr int64_t kStepDown = 10;
+
+// With the times of the steps that ran since it was recorded.
+Graph timed_graph(const Variant& variant) {
+  Graph graph = variant.graph;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    std::vector<int64_t> samples = variant.improvement->samples_ns[i];
+    if (!samples.empty()) {
+      const auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
+      std::ranges::nth_element(samples, middle);
+      graph.ops[i].time_ns = std::max<int64_t>(1, *middle);
+    }
+  }
+  add_moves(graph);
+  return graph;
+}
+
+// The runner may have been made anew since it was last told not to time its ops.
+void end_improvement(Variant& variant) {
+  if (variant.runner != nullptr) {
+    variant.runner->time_with(nullptr);
+  }
+  variant.improvement.reset();
+}
 
 }  // namespace
 
-// A course keeps the plans that were made for it.
-void Step::Implementation::plan_for(Variant& variant, int64_t budget_bytes) {
-  if (variant.planned.budget_bytes == budget_bytes || variant.use_earlier(budget_bytes)) {
+// A plan for it is there afterwards, and not used yet.
+void Step::Implementation::find_plan(Variant& variant, int64_t budget_bytes) {
+  if (variant.has_plan_for(budget_bytes)) {
     return;
   }
   detail::StepPlan made = detail::plan_step(variant.graph, options_, budget_bytes, options_.plan_seconds);
@@ -38,53 +56,72 @@ void Step::Implementation::plan_for(Variant& variant, int64_t budget_bytes) {
                                   violation->reason));
   }
   variant.report.plan_seconds += made.seconds;
-  variant.use(std::move(made));
+  variant.keep(std::move(made));
 }
 
+// For every course before it is used for any: where one has no plan, all stays as it was.
 void Step::Implementation::set_budget_bytes(int64_t bytes) {
   if (bytes <= 0) {
     throw Error(concat("[step] the budget is ", bytes, " bytes; expected a positive number"));
   }
-  if (last_ != nullptr) {
-    plan_for(*last_, bytes);
-    if (arena_ != nullptr) {
-      arena_->reclaim();
-      arena_->use_only(std::min(arena_->bytes(), last_->placement().arena_bytes));
-    }
+  for (const auto& each : variants_) {
+    find_plan(*each, bytes);
   }
-  budget_bytes_ = bytes;
+  for (const auto& each : variants_) {
+    each->whole_budget_bytes = bytes;
+    each->use_plan_for(bytes);
+  }
+  memory_limit_.reset();
   options_.budget_bytes = bytes;
   options_.budget_of = {};
+  if (arena_ != nullptr && last_ != nullptr) {
+    arena_->reclaim();
+    arena_->use_only(std::min(arena_->bytes(), last_->placement().arena_bytes));
+  }
 }
 
-// After a few timed steps a better plan is looked for, while steps go on under the quick one.
+// What is in it gets memory of its own, and its pages go back to the system.
+void Step::Implementation::release_arena() {
+  if (arena_ != nullptr) {
+    arena_->reclaim();
+    arena_->use_only(0);
+  }
+}
+
+// After a few timed steps a better plan is looked for, while steps go on under the quick one. The call is over: nothing
+// may be thrown that would look as if it had failed.
 void Step::Implementation::improve(Variant& variant) {
   Variant::Improvement& improvement = *variant.improvement;
-  if (improvement.better != nullptr || ++improvement.steps < kTimedSteps) {
+  if (improvement.better != nullptr || improvement.waits || ++improvement.steps < kTimedSteps) {
     return;
   }
-  Graph graph = variant.graph;
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    std::vector<int64_t>& samples = improvement.samples_ns[i];
-    if (!samples.empty()) {
-      const auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
-      std::ranges::nth_element(samples, middle);
-      graph.ops[i].time_ns = std::max<int64_t>(1, *middle);
-    }
-  }
-  add_moves(graph);
   variant.runner->time_with(nullptr);
-  const int64_t budget_bytes = variant.planned.budget_bytes;
-  if (detail::cpu_device().available_bytes() >= kPlannerBytes) {
-    improvement.better = std::make_unique<detail::BackgroundPlan>(std::move(graph), options_, budget_bytes);
-    return;
+  try {
+    if (detail::cpu_device().available_bytes() >= kPlannerBytes) {
+      improvement.better = std::make_unique<detail::BackgroundPlan>(timed_graph(variant), options_,
+                                                                    variant.planned.budget_bytes);
+    } else {
+      improvement.waits = true;
+    }
+  } catch (...) {  // no memory, no thread: the quick plan stays
+    end_improvement(variant);
   }
-  // Memory is too short for an arena and a planner at once: training waits for the plan.
-  arena_->reclaim();
-  arena_->use_only(0);
-  variant.graph = std::move(graph);
-  variant.improvement.reset();
-  take_if_better(variant, detail::plan_step(variant.graph, options_, budget_bytes, options_.plan_seconds));
+}
+
+// Memory is too short for an arena and a planner at once: training waits for the plan.
+void Step::Implementation::plan_while_nothing_runs(Variant& variant) {
+  release_arena();
+  try {
+    variant.graph = timed_graph(variant);
+    detail::StepPlan better =
+        detail::plan_step(variant.graph, options_, variant.planned.budget_bytes, options_.plan_seconds);
+    end_improvement(variant);
+    take_if_better(variant, std::move(better));
+  } catch (const Interrupted&) {  // the next call tries again
+    throw;
+  } catch (...) {  // no plan was found with these times, or there is too little memory: the quick plan stays
+    end_improvement(variant);
+  }
 }
 
 void Step::Implementation::take_if_better(Variant& variant, detail::StepPlan better) {
@@ -97,61 +134,21 @@ void Step::Implementation::take_if_better(Variant& variant, detail::StepPlan bet
 }
 
 void Step::Implementation::take_better_plan(Variant& variant) {
-  if (variant.improvement == nullptr || variant.improvement->better == nullptr ||
-      !variant.improvement->better->done()) {
+  if (variant.improvement == nullptr || !variant.has_plan()) {
+    return;
+  }
+  if (variant.improvement->waits) {
+    return plan_while_nothing_runs(variant);
+  }
+  if (variant.improvement->better == nullptr || !variant.improvement->better->done()) {
     return;
   }
   variant.graph = variant.improvement->better->graph();  // better times, whatever comes of the plan
   // A move may have failed since: then improvement->better is gone.
   std::optional<detail::StepPlan> better = variant.improvement->better->take();
-  variant.improvement.reset();
+  end_improvement(variant);
   if (better && better->budget_bytes == variant.planned.budget_bytes) {
     take_if_better(variant, std::move(*better));
-  }
-}
-
-// Memory that others need is given back where a plan can do without; later it is taken again.
-void Step::Implementation::adapt_to_memory() {
-  if (last_ == nullptr || !last_->has_plan()) {
-    return;
-  }
-  const detail::MemoryPressure found = detail::cpu_device().memory_pressure();
-  const int64_t now = last_->planned.budget_bytes;
-  const int64_t whole = budget_before_.value_or(now);
-  if (now == kNoBudget) {
-    return;
-  }
-  const int64_t time_before_ns = last_->plan().time_ns;
-  const auto change_to = [&](int64_t bytes, const char* why) {
-    set_budget_bytes(bytes);
-    budget_before_ = bytes < whole ? std::optional(whole) : std::nullopt;
-    say(concat(why, " (", format_bytes(found.left_bytes), " left, ", found.stalled_percent,
-               " % of the time spent waiting for it): the budget goes from ", format_bytes(now), " to ",
-               format_bytes(bytes), ", and a step is planned to take ",
-               static_cast<double>(last_->plan().time_ns) / static_cast<double>(time_before_ns),
-               " of the time"));
-  };
-  if (found.left_bytes < now / kShortOfBudget || found.stalled_percent > kStalledPercent) {
-    if (arena_ != nullptr) {  // planning needs memory, too
-      arena_->reclaim();
-      arena_->use_only(0);
-    }
-    const int64_t less = std::max(last_->graph.external_bytes(), now - now / kStepDown);
-    // As far as plans go; where none needs less, everything stays as it is.
-    const auto try_for = [&](int64_t bytes) {
-      try {
-        change_to(bytes, "memory is short");
-        return now;
-      } catch (const Infeasible& infeasible) {
-        return infeasible.floor_bytes;
-      }
-    };
-    if (const int64_t least = try_for(less); least < now) {
-      try_for(least);
-    }
-  } else if (now < whole && found.left_bytes > whole - now + whole / kStepDown &&
-             found.stalled_percent == 0) {
-    change_to(whole, "memory is there again");
   }
 }
 

@@ -18,8 +18,9 @@ void StepRun::begin_recording() {
   if (context_.options.progress) {
     options.progress = [this, pool = options.pool] {
       const auto done = static_cast<int64_t>(recorder_->trace.ops.size());
+      const int64_t expected = context_.ops_expected;
       context_.options.progress({.ops_done = done,
-                                 .ops_total = std::max(done, context_.ops_expected),
+                                 .ops_total = expected > 0 ? std::max(done, expected) : 0,
                                  .spilled_bytes = pool == nullptr ? 0 : pool->counts().spilled_bytes});
     };
   }

@@ -35,10 +35,14 @@ class Step::Implementation {
   void lose_channel();
   void channel_failed(const MoveFailed& failed);
   void do_without(detail::Variant& variant, const MoveFailed& failed);
-  void plan_for(detail::Variant& variant, int64_t budget_bytes);
+  int64_t budget_of(const detail::Variant& variant) const;
+  void find_plan(detail::Variant& variant, int64_t budget_bytes);
+  void plan_for(detail::Variant& variant);
   void take_better_plan(detail::Variant& variant);
   void take_if_better(detail::Variant& variant, detail::StepPlan better);
   void improve(detail::Variant& variant);
+  void plan_while_nothing_runs(detail::Variant& variant);
+  void release_arena();
   void adapt_to_memory();
   void followed(detail::Variant& variant);
   void undo(detail::StepRun& run);
@@ -61,8 +65,8 @@ class Step::Implementation {
   std::optional<detail::Repetition> repetition_;  // once the function is no longer called
   std::string failed_op_;
   double capture_seconds_ = 0;
-  std::optional<int64_t> budget_bytes_;  // set between two calls: that of every course
-  std::optional<int64_t> budget_before_;  // memory became short
+  // What no course shall use more than, while memory is short. Their budgets stay what they are.
+  std::optional<int64_t> memory_limit_;
   int64_t calls_ = 0;
   int64_t planned_steps_ = 0;
   int64_t plain_steps_ = 0;

@@ -58,8 +58,9 @@ std::shared_ptr<detail::SpillPool> Step::Implementation::make_pool() {
   }
   auto limit_bytes = static_cast<int64_t>(kShareOfAvailable * static_cast<double>(device.available_bytes()));
   if (!options_.budget_of) {
-    const int64_t left = options_.budget_bytes - device.resident_bytes();
-    limit_bytes = std::min(limit_bytes, std::max(left, options_.budget_bytes / kLeastOfBudget));
+    const int64_t budget_bytes = std::min(options_.budget_bytes, memory_limit_.value_or(kNoBudget));
+    const int64_t left = budget_bytes - device.resident_bytes();
+    limit_bytes = std::min(limit_bytes, std::max(left, budget_bytes / kLeastOfBudget));
   }
   const std::string folder =
       options_.spill_folder.empty() ? detail::default_spill_folder() : options_.spill_folder;

@@ -82,5 +82,7 @@ const Schedule& TrainingStep::schedule() const { return step_->planned().schedul
 void TrainingStep::set_budget_bytes(int64_t bytes) { step_->set_budget_bytes(bytes); }
 void TrainingStep::save_plan(const std::string& path) const { step_->save_plan(path); }
 PlanFile TrainingStep::plan_file() const { return step_->plan_file(); }
+const std::string& TrainingStep::failed_op() const { return step_->failed_op(); }
+bool TrainingStep::undone() const { return step_->undone(); }
 
 }  // namespace remat

@@ -31,9 +31,9 @@ using TrainingStepOptions = StepOptions;
 // nothing; clipping by norm needs all of them before the first is applied. What `update` throws comes
 // out, with the gradients as backward left them.
 //
-// The first call needs the memory of the plain step; so does the first of every other course (see
-// Step): other batch shapes, gradients that exist before the step (they are added to), train() and
-// eval(), another number of threads. Gradients are ordinary tensors; dropping them between steps
+// The first call records the plain step; so does the first of every other course (see Step): other batch
+// shapes, gradients that exist before the step (they are added to), train() and eval(), another number of
+// threads. Inside a budget, values that do not fit into it lie in a file meanwhile. Gradients are ordinary tensors; dropping them between steps
 // (zero_grad's default) saves a copy and their memory. Parameters and buffers are named in reports
 // as they are passed here; others are found.
 //
@@ -59,6 +59,8 @@ class TrainingStep {
   void set_budget_bytes(int64_t bytes);
   void save_plan(const std::string& path) const;
   PlanFile plan_file() const;
+  const std::string& failed_op() const;
+  bool undone() const;
 
  private:
   std::unique_ptr<Step::Implementation> step_;

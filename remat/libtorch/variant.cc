@@ -72,29 +72,51 @@ bool same_course(const Trace& a, const Trace& b) {
          });
 }
 
+bool Variant::has_plan_for(int64_t budget_bytes) const {
+  return (has_plan() && planned.budget_bytes == budget_bytes) ||
+         std::ranges::count(others, budget_bytes, &StepPlan::budget_bytes) > 0;
+}
+
+int64_t Variant::next_planned_budget(int64_t budget_bytes) const {
+  int64_t least = whole_budget_bytes;
+  const auto look_at = [&](const StepPlan& each) {
+    if (each.budget_bytes > budget_bytes) {
+      least = std::min(least, each.budget_bytes);
+    }
+  };
+  if (has_plan()) {
+    look_at(planned);
+  }
+  std::ranges::for_each(others, look_at);
+  return least;
+}
+
+void Variant::keep(StepPlan other) {
+  std::erase_if(others, [&](const StepPlan& each) { return each.budget_bytes == other.budget_bytes; });
+  if (others.size() >= kPlansKept) {
+    others.erase(others.begin());
+  }
+  others.push_back(std::move(other));
+}
+
 void Variant::use(StepPlan other) {
   const bool had_plan = has_plan();
   std::swap(planned, other);
   if (had_plan && other.budget_bytes != planned.budget_bytes) {
-    std::erase_if(others, [&](const StepPlan& each) { return each.budget_bytes == other.budget_bytes; });
-    if (others.size() >= kPlansKept) {
-      others.erase(others.begin());
-    }
-    others.push_back(std::move(other));
+    keep(std::move(other));
   }
   report.budget_bytes = planned.budget_bytes;
   runner.reset();
 }
 
-bool Variant::use_earlier(int64_t budget_bytes) {
-  const auto found = std::ranges::find(others, budget_bytes, &StepPlan::budget_bytes);
-  if (found == others.end()) {
-    return false;
+void Variant::use_plan_for(int64_t budget_bytes) {
+  if (has_plan() && planned.budget_bytes == budget_bytes) {
+    return;
   }
+  const auto found = std::ranges::find(others, budget_bytes, &StepPlan::budget_bytes);
   StepPlan earlier = std::move(*found);
   others.erase(found);
   use(std::move(earlier));
-  return true;
 }
 
 int64_t Variant::floor_bytes() {
@@ -125,8 +147,10 @@ void Variant::do_without(const MoveFailed& failed) {
   others.clear();
   planned = {};
   least_bytes.reset();
+  least_planned_bytes = 0;
   if (improvement != nullptr) {
     improvement->better.reset();  // it plans with the moves that were there
+    improvement->waits = false;
   }
 }
 

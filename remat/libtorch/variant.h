@@ -25,6 +25,8 @@ struct Variant {
   Graph graph;                  // with times
   StepPlan planned;
   std::vector<StepPlan> others;    // made before, for other budgets
+  int64_t whole_budget_bytes = kNoBudget;  // as the user has it, however short memory is
+  int64_t least_planned_bytes = 0;         // no plan has been found for less, while memory was short
   std::unique_ptr<Runner> runner;  // while it can use the arena
   StepReport report;               // what was measured once
   StepCounts counts;               // of the last step
@@ -36,6 +38,8 @@ struct Variant {
     int steps = 0;                                 // that were timed
     Timing timing{samples_ns, 0};
     std::unique_ptr<BackgroundPlan> better = {};
+    // Memory is too short for a planner beside the arena: it plans before the next call, while nothing runs.
+    bool waits = false;
   };
   std::unique_ptr<Improvement> improvement;
   std::optional<int64_t> least_bytes;  // see floor_bytes()
@@ -47,10 +51,15 @@ struct Variant {
   const Schedule& schedule() const { return planned.schedule; }
   const Placement& placement() const { return *planned.plan.placement; }
 
+  bool has_plan_for(int64_t budget_bytes) const;
+  // The least budget above this one that there is a plan for; the whole one if there is none.
+  int64_t next_planned_budget(int64_t budget_bytes) const;
+  // Kept for its budget.
+  void keep(StepPlan other);
   // Another plan is used from now on; the one before it, if there is one, is kept for its budget.
   void use(StepPlan other);
-  // A plan for a budget that was made before is used from now on. False if there is none.
-  bool use_earlier(int64_t budget_bytes);
+  // The plan for a budget, which must be there, is used from now on.
+  void use_plan_for(int64_t budget_bytes);
 
   // The least that a plan is known to need. Looked for once, since that takes as long as a plan.
   int64_t floor_bytes();
@@ -80,11 +89,12 @@ using ChannelLoss = std::function<void(const MoveFailed&)>;
 // with another size of the batch. On return all tensors are as the
 // plain run left them. Throws Error, with the tensors in the same state, if no plan fits the budget or if the
 // planned step computes other bits than the plain one.
-// `channel`: how fast the one of the options is.
+// `channel`: how fast the one of the options is. `memory_limit`: what a plan shall need, as far as there is one;
+// kNoBudget: its budget.
 std::unique_ptr<Variant> make_variant(Recorder& recorder, const StepOptions& options,
                                       const std::optional<ChannelModel>& channel,
                                       const ChannelLoss& channel_failed, const ArenaSource& arena,
-                                      const std::vector<std::unique_ptr<Variant>>& known = {});
+                                      const std::vector<std::unique_ptr<Variant>>& known, int64_t memory_limit);
 
 // What is said of it.
 std::string notice_of(const MoveFailed& failed);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <optional>
 
 #include "remat/core/verify.h"
 #include "remat/libtorch/step_plan.h"
@@ -53,6 +54,76 @@ TEST(BackgroundPlan, TakesOverBetweenTwoStepsWithTheSameBits) {
   const std::vector<Tensor> losses = plain_losses(static_cast<int64_t>(found.size()), state);
   EXPECT_TRUE(same_bits(found, losses));
   EXPECT_TRUE(same_bits(left, state));
+}
+
+// A step that takes long is planned quickly, and timed; with little memory left the better plan is made while nothing
+// runs, before a call. Whatever happens there, calls that are complete do not look as if they had failed.
+struct ShortOfMemory {
+  explicit ShortOfMemory(std::function<void()> poll = {}) {
+    device.clock = [this] { return ticks += 1'000'000; };
+    step.emplace([this](const Batch& batch) { return training(batch); },
+                 StepOptions{.budget_bytes = plain_peak() / 2,
+                             .plan_seconds = kPlanSeconds,
+                             .background_plan_seconds = 0,
+                             .host = {.poll = std::move(poll)}});
+  }
+  FakeDevice device;
+  std::atomic<int64_t> ticks = 0;
+  Perceptron training;
+  std::optional<Step> step;
+};
+
+TEST(BackgroundPlan, IsMadeBeforeACallWhereMemoryIsShort) {
+  std::vector<Tensor> state;
+  const std::vector<Tensor> losses = plain_losses(8, state);
+  const int64_t threads = threads_of_process();
+  ShortOfMemory trained;
+  for (int64_t i = 0; i < 8; ++i) {
+    if (i == 2) {
+      trained.device.clock = {};  // by real times other values are made again
+      trained.device.available = MiB;
+    }
+    const double planned_seconds = i > 1 ? trained.step->report().plan_seconds : 0;
+    EXPECT_TRUE(same_bits((*trained.step)(batch_of(i))[0], losses[static_cast<size_t>(i)])) << i;
+    EXPECT_LE(threads_of_process(), threads);
+    if (i > 1) {
+      EXPECT_EQ(trained.step->report().plan_seconds > planned_seconds, i == 4) << i;
+      EXPECT_LE(trained.step->report().peak_bytes, plain_peak() / 2);
+    }
+  }
+  EXPECT_TRUE(same_bits(left_by(trained.training), state));
+}
+
+// It was made after a call, which had then been interrupted with its update applied.
+TEST(BackgroundPlan, ThatIsInterruptedBeforeACallIsMadeBeforeTheNext) {
+  std::vector<Tensor> state;
+  const std::vector<Tensor> losses = plain_losses(6, state);
+  bool interrupt = false;
+  ShortOfMemory trained([&] {
+    if (interrupt) {
+      throw Interrupted("enough");
+    }
+  });
+  for (int64_t i = 0; i < 6; ++i) {
+    if (i == 2) {
+      trained.device.available = MiB;
+    }
+    if (i == 4) {
+      interrupt = true;
+      const int64_t calls = trained.training.calls;
+      EXPECT_THROW((*trained.step)(batch_of(i)), Interrupted);
+      EXPECT_TRUE(trained.step->undone());
+      EXPECT_EQ(trained.training.calls, calls);
+      interrupt = false;
+    }
+    const double planned_seconds = i > 1 ? trained.step->report().plan_seconds : 0;
+    EXPECT_TRUE(same_bits((*trained.step)(batch_of(i))[0], losses[static_cast<size_t>(i)])) << i;
+    EXPECT_FALSE(trained.step->undone());
+    if (i > 1) {
+      EXPECT_EQ(trained.step->report().plan_seconds > planned_seconds, i == 4) << i;
+    }
+  }
+  EXPECT_TRUE(same_bits(left_by(trained.training), state));
 }
 
 // A search that would go on for a minute ends with its owner, and its thread is gone.

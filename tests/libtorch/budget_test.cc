@@ -79,6 +79,22 @@ TEST_F(AvailableBytes, OfTheSecondVersionOfCgroupsTheTightestFolderCounts) {
   EXPECT_EQ(found(), 350);
 }
 
+// The one above which processes are slowed down until hardly anything goes on.
+TEST_F(AvailableBytes, OfTheSecondVersionOfCgroupsTheSofterLimitCountsToo) {
+  write("proc/meminfo", "MemAvailable: 2000 kB\n");
+  write("proc/self/cgroup", "0::/user/job\n");
+  write("sys/fs/cgroup/user/job/memory.max", "max\n");
+  write("sys/fs/cgroup/user/job/memory.high", "800\n");
+  write("sys/fs/cgroup/user/job/memory.current", "100\n");
+  EXPECT_EQ(found(), 700);
+  write("sys/fs/cgroup/user/job/memory.max", "500\n");
+  EXPECT_EQ(found(), 400);
+  write("sys/fs/cgroup/user/memory.max", "max\n");
+  write("sys/fs/cgroup/user/memory.high", "300\n");
+  write("sys/fs/cgroup/user/memory.current", "150\n");
+  EXPECT_EQ(found(), 150);
+}
+
 TEST_F(AvailableBytes, OfTheFirstVersionOfCgroups) {
   write("proc/meminfo", "MemAvailable: 2000 kB\n");
   write("proc/self/cgroup", "5:cpu:/\n4:memory:/job\n0::/\n");

@@ -16,6 +16,7 @@ class FakeDevice final : public detail::Device {
 
   std::function<int64_t()> clock = {};  // in place of the time
   std::optional<detail::MemoryPressure> pressure = {};
+  std::optional<int64_t> available = {};
 
   // Every look at the clock is so much later than the one before: a busy machine, a slow disk or a sanitizer changes
   // nothing.
@@ -34,7 +35,7 @@ class FakeDevice final : public detail::Device {
     return real_.open_channel(folder);
   }
   int64_t now_ns() override { return clock ? clock() : real_.now_ns(); }
-  int64_t available_bytes() override { return real_.available_bytes(); }
+  int64_t available_bytes() override { return available.value_or(real_.available_bytes()); }
   int64_t resident_bytes() override { return real_.resident_bytes(); }
   detail::MemoryPressure memory_pressure() override { return pressure.value_or(real_.memory_pressure()); }
   int thread_count() override { return real_.thread_count(); }

@@ -37,6 +37,27 @@ TEST(FirstCall, ThatDoesNotFitIsRecordedWithItsValuesInAFile) {
   EXPECT_TRUE(found.notices.empty()) << found.notices.front();  // it is nothing unusual
 }
 
+// It said at every op that the step was done.
+TEST(FirstCall, NobodyKnowsHowManyOpsThereAreUntilOneIsRecorded) {
+  std::vector<std::set<int64_t>> totals(1);
+  int64_t most_done = 0;
+  StepOptions options{.plan_seconds = kPlanSeconds, .measure_seconds = 0};
+  options.progress = [&](const StepProgress& progress) {
+    if (progress.stage == StepProgress::Stage::record) {
+      totals.back().insert(progress.ops_total);
+      most_done = std::max(most_done, progress.ops_done);
+    }
+  };
+  train(2, std::move(options), [&](Step&, int64_t i) {
+    if (i > 0) {
+      totals.emplace_back();
+    }
+  });
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(totals[0], std::set<int64_t>{0});
+  EXPECT_GT(*totals[1].begin(), most_done / 2);  // of the first recording, which also made the optimizer's state
+}
+
 TEST(FirstCall, AFunctionThatThrowsWhileValuesAreInAFileLosesNothing) {
   const int64_t budget = tight_budget();
   Perceptron training;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "remat/core/error.h"
+#include "remat/libtorch/training_step.h"
 #include "tests/libtorch/fault_trainer.h"
 
 namespace remat::testing {
@@ -153,6 +154,38 @@ TEST(Host, NamesLayersLinesAndTensors) {
   EXPECT_EQ(step.failed_op(), "aten::embedding (layer my_layer, train.py:7)");
   step({x, torch::tensor({1, 2})});
   EXPECT_EQ(step.failed_op(), "");
+}
+
+// As a Step does.
+TEST(Host, ATrainingStepSaysWhatFailedAndWhetherItWasUndone) {
+  torch::manual_seed(0);
+  const at::Tensor table = torch::randn({4, 4}, torch::requires_grad());
+  bool interrupt = false;
+  TrainingStepOptions options{.plan_seconds = 0.1, .measure_seconds = 0};
+  options.host.poll = [&] {
+    if (interrupt) {
+      throw Interrupted("now");
+    }
+  };
+  TrainingStep step([&](const Batch& batch) { return at::embedding(table, batch[0]).square().sum(); }, {table}, {},
+                    std::move(options));
+  const auto call = [&](int64_t row) {
+    table.mutable_grad().reset();
+    step({torch::tensor({int64_t{0}, row})});
+  };
+  call(2);
+  call(3);
+  ASSERT_EQ(step.report().planned_steps, 1);
+  EXPECT_THROW(call(9), c10::Error);
+  EXPECT_NE(step.failed_op().find("aten::embedding"), std::string::npos) << step.failed_op();
+  EXPECT_FALSE(step.undone());
+  interrupt = true;
+  EXPECT_THROW(call(1), Interrupted);
+  EXPECT_TRUE(step.undone());
+  interrupt = false;
+  call(1);
+  EXPECT_EQ(step.failed_op(), "");
+  EXPECT_FALSE(step.undone());
 }
 
 // A cycle of an interpreter's objects holds a result until the collector runs.

@@ -154,6 +154,49 @@ TEST(MovesStep, AChannelThatFailsIsDoneWithout) {
   EXPECT_GT(failed, 3);
 }
 
+// Every course loses its plan with the channel, and gets another one at its next call. Until then there is none to be
+// saved, or to be taken for another size of the batch: both ended with an error about an empty order.
+TEST(MovesStep, AfterAChannelHasFailedPlansAreSavedAndOtherSizesOfTheBatchAreRecorded) {
+  Problem problem = wide_net();
+  const Batch whole = problem.batches[0];
+  const auto rows = [&](int64_t count) {
+    return Batch{whole[0].narrow(0, 0, count).clone(), whole[1].narrow(0, 0, count).clone()};
+  };
+  TrainingStepOptions options{.plan_seconds = 0.3,
+                              .measure_seconds = 0,
+                              .pack = false,
+                              .execute = {.channel = std::make_shared<FakeChannel>()}};
+  options.budget_bytes = tight_budget(problem, options);
+  const auto channel = std::make_shared<FakeChannel>();
+  options.execute.channel = channel;
+  std::vector<std::string> notices;
+  options.notice = [&](const std::string& text) { notices.push_back(text); };
+  torch::manual_seed(1);
+  TrainingStep step(problem.loss, problem.parameters, problem.buffers, options);
+  const auto call = [&](int64_t count) {
+    for (const Tensor& each : problem.parameters) each.mutable_grad().reset();
+    const Tensor state = testing::generator_state();
+    const Tensor loss = step(rows(count)).clone();
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_state(state);
+    EXPECT_TRUE(same_bits(loss, problem.loss(rows(count)).detach())) << count;
+  };
+  call(448);
+  call(512);
+  ASSERT_EQ(step.report().variants, 2);
+  ASSERT_GT(channel->writes, 0);
+  channel->failing = channel->requests();
+  call(512);
+  ASSERT_FALSE(notices.empty()) << "no request failed";
+  EXPECT_NE(notices.back().find("without offloading"), std::string::npos) << notices.back();
+  EXPECT_EQ(step.plan_file().courses.size(), 1u);  // of the course that has a plan again
+  call(480);  // a new course, beside one without a plan
+  EXPECT_EQ(step.report().variants, 3);
+  EXPECT_EQ(step.plan_file().courses.size(), 2u);
+  call(448);
+  EXPECT_EQ(step.plan_file().courses.size(), 3u);
+}
+
 TEST(MovesStep, AChannelWithoutRoomIsDoneWithout) {
   const Problem problem = wide_net();
   const std::vector<Tensor> plain = train(problem, testing::plain_step(problem));

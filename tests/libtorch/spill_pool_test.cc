@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -13,9 +15,23 @@
 
 #include "remat/core/error.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/spill_file.h"
 #include "tests/libtorch/small_disk.h"
 #include "tests/libtorch/spill_files.h"
 #include "tests/libtorch/testing.h"
+
+namespace {
+int write_back_error = 0;  // with which writing the page cache fails; 0: it does not
+}  // namespace
+
+// In place of the C library's.
+extern "C" int sync_file_range(int file, off64_t offset, off64_t bytes, unsigned flags) {
+  if (write_back_error != 0) {
+    errno = write_back_error;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_sync_file_range, file, offset, bytes, flags));
+}
 
 namespace remat::testing {
 namespace {
@@ -39,6 +55,33 @@ bool holds(const char* block, int fill) {
 }
 
 void use(SpillPool& pool, const void* block) { pool.use({&block, 1}); }
+
+// What goes wrong when the page cache writes what it took was lost: pages were dropped, and came back as the disk had
+// them.
+TEST(SpillFile, ADiskThatFailsWhenThePageCacheIsWrittenIsAnError) {
+  constexpr int64_t kBytes = 2 * 4096;
+  detail::SpillFile file(::testing::TempDir(), /*direct=*/false);
+  auto* const pages = static_cast<char*>(
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(pages, 7, kBytes);
+  for (const int error : {EIO, ENOSPC}) {
+    write_back_error = error;
+    try {
+      file.put(0, pages, kBytes);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& found) {
+      EXPECT_NE(std::string(found.what()).find(std::strerror(error)), std::string::npos) << found.what();
+    }
+    EXPECT_EQ(pages[kBytes - 1], 7);
+  }
+  for (const int error : {ENOSYS, EINVAL, ESPIPE, 0}) {  // that it cannot be waited for is no failure
+    write_back_error = error;
+    EXPECT_NO_THROW(file.put(0, pages, kBytes));
+    EXPECT_EQ(pages[kBytes - 1], 7);
+    EXPECT_NO_THROW(file.load(0, pages, kBytes));
+  }
+  munmap(pages, kBytes);
+}
 
 TEST(SpillPool, KeepsWhatWasUsedLastInMemoryAndEveryByteOfAll) {
   const auto pool = make_pool(3 * kBlock);
