@@ -24,7 +24,16 @@ namespace {
 
 struct SweepInterrupted {};
 
-// A model at one batch size: what was captured of it and, for measured sweeps, two models that train.
+constexpr int kLookedAtFirst = 2;  // sizes
+
+// A model and what was captured of its step.
+struct CapturedTask {
+  models::TrainingTask task;
+  Batch first;
+  Recording recording;
+};
+
+// A model at one batch size: its graph and, for measured sweeps, two models that train.
 struct SweptModel {
   int64_t batch = 0;
   Graph graph;
@@ -50,6 +59,7 @@ class Sweep {
   SweepReport run() {
     prepare();
     try {
+      choose_frontier();
       for (const int64_t batch : batches_) sweep_batch(batch);
       sweep_frontier();
       find_largest();
@@ -68,7 +78,12 @@ class Sweep {
   void show(const std::string& what);
   ModelOptions at_batch(int64_t batch) const;
   int64_t estimated_peak_bytes(int64_t batch) const;
-  SweptModel capture_at(int64_t batch);
+  bool fits_here(int64_t batch) const;
+  void choose_frontier();
+  CapturedTask capture_at(int64_t batch);
+  Graph measured_graph(int64_t batch, const CapturedTask& captured);
+  Graph graph_of(int64_t batch);
+  SweptModel model_at(int64_t batch);
   Plan plan_at(const Graph& graph, int64_t budget_bytes, const std::string& strategy);
   MeasuredSteps measure_plan(SweptModel& model, const Plan& made);
   void sweep_batch(int64_t batch);
@@ -86,7 +101,7 @@ class Sweep {
   Offloading offloading_ = open_offloading(options_.model.moves);
   Progress progress_;
   SweepReport report_;
-  std::vector<int64_t> batches_;  // the frontier's first: a limit may be a share of its peak
+  std::vector<int64_t> batches_;  // the frontier's first: the limit may be a share of its peak
   std::unique_ptr<SweptModel> frontier_;
   std::vector<SizedGraph> captured_;
   double done_ = 0;   // what the progress bar says, in plans and captures
@@ -99,15 +114,19 @@ void Sweep::prepare() {
   std::ranges::sort(batches_);
   const auto repeated = std::ranges::unique(batches_);
   batches_.erase(repeated.begin(), repeated.end());
-  const int64_t at = options_.model.batch > 0 ? options_.model.batch : batches_.back();
-  std::ranges::stable_partition(batches_, [&](int64_t batch) { return batch == at; });
-  report_.frontier_batch = at;
+  report_.frontier_batch = options_.model.batch > 0 ? options_.model.batch : batches_.back();
+  report_.model = model_label(at_batch(report_.frontier_batch));
+  if (options_.limit.empty()) {
+    report_.limit_bytes = detail::available_bytes("/");
+  } else if (!options_.limit.ends_with('%')) {
+    report_.limit_bytes = parse_budget(options_.limit, 0);
+  }
   report_.measured = options_.measured;
   report_.steps = options_.measured ? options_.steps : 0;
   report_.limit_given = !options_.limit.empty();
   constexpr size_t kSearch = 4;  // for the largest batch: about as much as so many plans
   const size_t frontier = options_.budgets.size() * options_.strategies.size();
-  whole_ = static_cast<double>(2 * batches_.size() + frontier + kSearch);
+  whole_ = static_cast<double>(kLookedAtFirst + 2 * batches_.size() + frontier + kSearch);
 }
 
 void Sweep::show(const std::string& what) {
@@ -121,47 +140,93 @@ ModelOptions Sweep::at_batch(int64_t batch) const {
   return model;
 }
 
-// By a straight line through the two nearest sizes that are known; 0 if there are not two.
+// By a straight line through the two nearest sizes that were captured; through one, as if all of it grew
+// with the batch: at a larger size it is less.
 int64_t Sweep::estimated_peak_bytes(int64_t batch) const {
-  std::vector<const BatchPoint*> known;
-  for (const BatchPoint& point : report_.batches) {
-    if (!point.plain_estimated && point.plain.peak_bytes) known.push_back(&point);
+  struct Known {
+    int64_t batch, peak_bytes;
+  };
+  std::vector<Known> known;
+  for (const SizedGraph& each : captured_) {
+    known.push_back({each.size, keep_all_baseline(each.graph).peak_bytes});
   }
-  if (known.size() < 2) return 0;
-  std::ranges::sort(known, {}, [&](const BatchPoint* p) { return std::abs(p->batch - batch); });
-  const BatchPoint& a = *known[0];
-  const BatchPoint& b = *known[1];
-  const double slope = static_cast<double>(*b.plain.peak_bytes - *a.plain.peak_bytes) /
-                       static_cast<double>(b.batch - a.batch);
-  return *a.plain.peak_bytes + static_cast<int64_t>(slope * static_cast<double>(batch - a.batch));
+  std::ranges::sort(known, {}, [&](const Known& each) { return std::abs(each.batch - batch); });
+  const Known& a = known.front();
+  const Known b = known.size() > 1 ? known[1] : Known{0, 0};
+  const double slope =
+      static_cast<double>(b.peak_bytes - a.peak_bytes) / static_cast<double>(b.batch - a.batch);
+  return a.peak_bytes + static_cast<int64_t>(slope * static_cast<double>(batch - a.batch));
 }
 
-SweptModel Sweep::capture_at(int64_t batch) {
+bool Sweep::fits_here(int64_t batch) const {
+  return estimated_peak_bytes(batch) <= detail::available_bytes("/");
+}
+
+// Capturing runs the plain step, and who takes more memory than there is gets no error, but is ended by the
+// system. So two small sizes come first, which say what the others need. The frontier is that of the
+// largest one that can be captured, if not of the one that was asked for.
+void Sweep::choose_frontier() {
+  const int64_t wanted = report_.frontier_batch;
+  graph_of(std::min<int64_t>(2, batches_.front()));
+  graph_of(std::min<int64_t>(4, batches_[batches_.size() > 1 ? 1 : 0]));
+  done_ = kLookedAtFirst;
+  report_.frontier_batch = 0;
+  for (const int64_t batch : batches_) {
+    if (batch <= wanted && fits_here(batch)) report_.frontier_batch = batch;
+  }
+  const int64_t at = report_.frontier_batch;
+  if (at > 0) {
+    report_.model = model_label(at_batch(at));
+  } else if (report_.limit_bytes == 0) {
+    report_.limit_bytes = parse_budget(options_.limit, estimated_peak_bytes(wanted));
+  }
+  std::ranges::stable_partition(batches_, [&](int64_t batch) { return batch == at; });
+}
+
+CapturedTask Sweep::capture_at(int64_t batch) {
   show(detail::concat("batch ", batch, ": capturing and measuring a step"));
-  const ModelOptions options = at_batch(batch);
-  models::TrainingTask task = make_task(options, options_.seed);
-  const Batch first = task.make_batch(options_.seed);
-  Recording recording = capture_task(task, first, options.moves.pack, offloading_);
+  models::TrainingTask task = make_task(at_batch(batch), options_.seed);
+  Batch first = task.make_batch(options_.seed);
+  Recording recording = capture_task(task, first, options_.model.moves.pack, offloading_);
   check_interrupt();
+  return {std::move(task), std::move(first), std::move(recording)};
+}
+
+Graph Sweep::measured_graph(int64_t batch, const CapturedTask& captured) {
   // Rounds enough for a median: the sweep compares sizes that differ by factors.
-  Measurement measurement = measure(recording, first,
+  Measurement measurement = measure(captured.recording, captured.first,
                                     {.seconds = 0.5, .time_whole_step = false,
                                      .poll = [this] { check_interrupt(); }});
+  std::erase_if(captured_, [&](const SizedGraph& each) { return each.size == batch; });
+  captured_.push_back({batch, measurement.graph});
+  return std::move(measurement.graph);
+}
+
+// As it was captured, or is now.
+Graph Sweep::graph_of(int64_t batch) {
+  const auto found = std::ranges::find(captured_, batch, &SizedGraph::size);
+  return found != captured_.end() ? found->graph : measured_graph(batch, capture_at(batch));
+}
+
+SweptModel Sweep::model_at(int64_t batch) {
   SweptModel model;
   model.batch = batch;
-  model.graph = std::move(measurement.graph);
+  if (options_.measured) {
+    CapturedTask captured = capture_at(batch);
+    model.graph = measured_graph(batch, captured);
+    model.plain = plain_trainee(make_task(at_batch(batch), options_.seed));
+    model.plain->without_trace([&] {
+      model.plain->warm_up(captured.first);
+      model.plain_peak_bytes = model.plain->counted_peak_bytes(captured.first);
+    });
+    model.planned = replayed_trainee(std::move(captured.task), std::move(captured.recording), model.graph,
+                                     offloading_.channel);
+  } else {
+    model.graph = graph_of(batch);
+  }
   model.baseline = keep_all_baseline(model.graph);
   model.least = floor(model.graph);
-  captured_.push_back({batch, model.graph});
-  model.plain_peak_bytes = model.baseline.peak_bytes;
-  if (options_.measured) {
-    model.plain = plain_trainee(make_task(options, options_.seed));
-    model.plain->without_trace([&] {
-      model.plain->warm_up(first);
-      model.plain_peak_bytes = model.plain->counted_peak_bytes(first);
-    });
-    model.planned = replayed_trainee(std::move(task), std::move(recording), model.graph, offloading_.channel);
-  }
+  if (!options_.measured) model.plain_peak_bytes = model.baseline.peak_bytes;
   return model;
 }
 
@@ -215,20 +280,15 @@ void Sweep::too_large(BatchPoint& point, int64_t peak_bytes) {
 
 void Sweep::sweep_batch(int64_t batch) {
   BatchPoint point{.batch = batch};
-  const int64_t expected_bytes = estimated_peak_bytes(batch);
-  if (expected_bytes > detail::available_bytes("/")) {
-    too_large(point, expected_bytes);
+  if (!fits_here(batch)) {
+    too_large(point, estimated_peak_bytes(batch));
     done_ += 2;
     return;
   }
-  SweptModel model = capture_at(batch);
+  SweptModel model = model_at(batch);
   done_ += 1;
-  if (report_.limit_bytes == 0) {
-    report_.model = model_label(at_batch(batch));
-    report_.limit_bytes = options_.limit.empty()
-                              ? detail::available_bytes("/")
-                              : parse_budget(options_.limit, model.plain_peak_bytes);
-  }
+  // A share of the peak of the frontier, which comes first.
+  if (report_.limit_bytes == 0) report_.limit_bytes = parse_budget(options_.limit, model.plain_peak_bytes);
   point.plain = {.fits = model.plain_peak_bytes <= report_.limit_bytes,
                  .peak_bytes = model.plain_peak_bytes,
                  .step_ns = model.baseline.time_ns};
@@ -326,7 +386,7 @@ Graph Sweep::graph_at(int64_t batch) {
   }
   const bool can = known.size() >= sizes_needed(Growth::affine) &&
                    batch > std::ranges::min(known, {}, &SizedGraph::size).size;
-  return can ? interpolate(known, batch, Growth::affine) : capture_at(batch).graph;
+  return can ? interpolate(known, batch, Growth::affine) : graph_of(batch);
 }
 
 PlainRun Sweep::run_plainly(int64_t batch) {
@@ -358,7 +418,9 @@ bool Sweep::can_capture(int64_t batch) {
 
 // What was tried counts for more than what was searched for.
 LargestBatch Sweep::largest(int64_t searched, SweptStep BatchPoint::*step) const {
-  const bool tried = std::ranges::count(report_.batches, searched, &BatchPoint::batch) > 0;
+  const bool tried = std::ranges::any_of(report_.batches, [&](const BatchPoint& point) {
+    return point.batch == searched && !point.plain_estimated;
+  });
   LargestBatch found{tried ? 0 : searched, !tried && searched > 0};
   for (const BatchPoint& point : report_.batches) {
     const bool fits = (point.*step).fits || point.plain.fits;

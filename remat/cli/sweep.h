@@ -12,7 +12,7 @@
 namespace remat {
 
 struct SweepOptions {
-  ModelOptions model;  // its batch, if given, is swept too and has the frontier
+  ModelOptions model;  // its batch, if given, is swept too and has the frontier, else the largest
   std::vector<int64_t> batches;
   std::vector<std::string> budgets;     // of the frontier: bytes, or shares of its plain peak
   std::vector<std::string> strategies;  // of the frontier
@@ -26,7 +26,9 @@ struct SweepOptions {
 // 1, 2, 4, ... up to the model's batch size.
 std::vector<int64_t> default_batches(const ModelOptions& model);
 
-// Captures and plans the model at every batch size, and runs it if that was asked for. At each size
+// Captures and plans the model at every batch size, and runs it if that was asked for. Two small sizes come
+// first: what does not fit into the memory of this machine by their numbers is not tried, and the frontier is
+// that of the largest size that does. At each size
 // the plan gets half of what the plain step needs, or the limit where that is less, and in any case
 // its floor; more, up to the limit, where no plan is found for that. Once `interrupted` answers
 // true it returns what there is. The largest batch that fits is searched for among all sizes, by

@@ -46,10 +46,10 @@ int run(const SweepArguments& arguments) {
   const SweepReport report = sweep(options, [] { return interrupts != 0; });
   nlohmann::json json = sweep_json(report);
   json.update(model_json(options.model));
-  json["batch"] = report.frontier_batch;
+  if (report.frontier_batch > 0) json["batch"] = report.frontier_batch;
   if (!arguments.json.empty()) write_json(arguments.json, json);
   if (!arguments.html.empty()) {
-    write_file(arguments.html, page_html("sweep", "Trade-off: " + report.model, json));
+    write_file(arguments.html, page_html("sweep", "Trade-off of " + report.model, json));
   }
   write_csv(arguments.exports, sweep_csv(json));
   if (!quiet) write_file("-", sweep_text(report, style_of(1)));
@@ -77,7 +77,8 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--budgets", options.budgets,
                    "Budgets for every strategy, with commas: bytes with a unit, or shares of the plain "
-                   "peak at --batch (the largest of --batches without it); 100%,80%,65%,50%,40%,30% otherwise")
+                   "peak at --batch (without it, or where this machine has no memory for it, the largest of --batches that it "
+                   "has memory for); 100%,80%,65%,50%,40%,30% otherwise")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(budget_fault, "")
@@ -115,7 +116,8 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
   add_csv_option(*command, arguments->exports);
   command->footer(
       "At each batch size the plan gets half of what the plain step needs, the limit where that is less, "
-      "and its floor at least.\nAn interrupt ends it with what there is so far, and exit code 130.");
+      "and its floor at least.\nTwo small sizes are captured first. What does not fit into the memory of this machine by their numbers is not "
+      "tried.\nAn interrupt ends it with what there is so far, and exit code 130.");
   command->callback([arguments, &exit_code] {
     exit_code = with_plain_errors([&] { return run(*arguments); });
   });

@@ -26,7 +26,7 @@ std::optional<double> samples_per_second(int64_t batch, const SweptStep& step) {
 }
 
 std::string bytes_cell(const SweptStep& step, bool estimated) {
-  if (!step.peak_bytes) return "does not fit";
+  if (!step.peak_bytes) return estimated ? "not tried" : "does not fit";
   return fmt::format("{}{}{}", estimated ? "about " : "", format_bytes(*step.peak_bytes),
                      step.fits ? "" : " (does not fit)");
 }
@@ -43,7 +43,7 @@ std::string batches_text(const SweepReport& report, const TextStyle& style) {
   for (const BatchPoint& point : report.batches) {
     bars.push_back({.cells = {std::to_string(point.batch), bytes_cell(point.plain, point.plain_estimated),
                               time_cell(point.plain), rate_cell(point.batch, point.plain),
-                              bytes_cell(point.planned, false), time_cell(point.planned),
+                              bytes_cell(point.planned, point.plain_estimated), time_cell(point.planned),
                               rate_cell(point.batch, point.planned)},
                     .value = point.planned.peak_bytes.value_or(0),
                     .before = point.plain.peak_bytes.value_or(0),
@@ -117,11 +117,17 @@ LargestBatch SweepReport::largest_planned() const {
 
 std::string sweep_text(const SweepReport& report, const TextStyle& style) {
   std::string out = report.model + "\n";
-  out += fmt::format("limit {} ({}); {}\n\n", format_bytes(report.limit_bytes),
-                     report.limit_given ? "given" : "what the machine has left",
-                     report.measured ? fmt::format("measured: {} real steps of each point", report.steps)
+  // A share of a peak is not known before that.
+  if (report.limit_bytes > 0) {
+    out += fmt::format("limit {} ({}); ", format_bytes(report.limit_bytes),
+                       report.limit_given ? "given" : "what the machine has left");
+  }
+  out += fmt::format("{}\n\n", report.measured ? fmt::format("measured: {} real steps of each point", report.steps)
                                      : "planned: op times of a measured step, bytes of the memory model");
   out += batches_text(report, style);
+  if (!report.batches.empty()) {
+    out += "planned inside half of the plain peak, or the limit where that is less; more, up to the limit, where no plan is found\n";
+  }
   for (const BatchPoint& point : report.batches) {
     if (!point.fault.empty()) out += fmt::format("batch {}: {}\n", point.batch, point.fault);
   }
@@ -146,7 +152,8 @@ nlohmann::json sweep_json(const SweepReport& report) {
          {"plain_step_ns", value_or_null(point.plain.step_ns)},
          {"plain_samples_per_second", value_or_null(samples_per_second(point.batch, point.plain))},
          {"floor_bytes", value_or_null(point.floor_bytes)},
-         {"planned_budget_bytes", point.budget_bytes},
+         {"planned_budget_bytes",
+          point.budget_bytes > 0 ? nlohmann::json(point.budget_bytes) : nlohmann::json(nullptr)},
          {"planned_fits", point.planned.fits},
          {"planned_peak_bytes", value_or_null(point.planned.peak_bytes)},
          {"planned_step_ns", value_or_null(point.planned.step_ns)},

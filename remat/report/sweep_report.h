@@ -22,9 +22,9 @@ struct SweptStep {
 struct BatchPoint {
   int64_t batch = 0;
   SweptStep plain = {};
-  bool plain_estimated = false;  // too large to be tried here: from the sizes before it
+  bool plain_estimated = false;  // too large to be tried here: from smaller sizes. There is no plan then
   std::optional<int64_t> floor_bytes = {};
-  int64_t budget_bytes = 0;  // of the plan
+  int64_t budget_bytes = 0;  // of the plan; 0: there is none
   SweptStep planned = {};
   int64_t recomputed_ops = 0;
   std::string strategy = {};  // that made the plan
@@ -55,7 +55,7 @@ struct SweepReport {
   bool measured = false;  // real steps; otherwise sums of the ops' times and the memory model's bytes
   int steps = 0;          // of each point, if measured
   bool interrupted = false;
-  int64_t limit_bytes = 0;
+  int64_t limit_bytes = 0;  // 0: not known yet, for it is a share of a peak
   bool limit_given = false;  // otherwise it is what the machine has left
   std::vector<BatchPoint> batches = {};
   int64_t frontier_batch = 0;

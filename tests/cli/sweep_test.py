@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import cli_fixture
-from cli_fixture import ERROR, INTERRUPTED, USAGE, CliTest
+from cli_fixture import BAR, ERROR, INTERRUPTED, USAGE, CliTest
 
 RESNET = "resnet18 --image 64 --width 8"
 QUICK = "--time-limit 0.5"
@@ -22,6 +22,10 @@ QUICK = "--time-limit 0.5"
 class SweepTest(CliTest):
     def check(self, sweep):
         for point in sweep["batches"]:
+            if point["plain_estimated"]:
+                self.assertIsNone(point["planned_budget_bytes"])
+                self.assertFalse(point["plain_fits"] or point["planned_fits"])
+                continue
             self.assertEqual(point["plain_fits"], point["plain_peak_bytes"] <= sweep["limit_bytes"])
             if point["planned_fits"]:
                 self.assertLessEqual(point["floor_bytes"], point["planned_peak_bytes"])
@@ -64,7 +68,8 @@ class SweepTest(CliTest):
                 self.assertGreaterEqual(point["step_ns"], best["step_ns"])
         fits = [point["fits"] for point in sweep["frontier"]]
         self.assertEqual(fits[:2], [True, False])  # keep_all: within all of it, not within 80 %
-        for words in ["planned: op times", "does not fit", "with a plan", "inside a budget of"]:
+        self.assertRegex(self.page_title("page.html"), r"\ATrade-off of resnet18, batch 16, ")
+        for words in ["planned: op times", "does not fit", "with a plan", "inside a budget of", "planned inside half of the plain peak"]:
             self.assertIn(words, text)
         # The page has the numbers of the JSON; the tables too.
         data = re.search(r'<script type="application/json" id="data">(.*?)</script>', self.read("page.html"), re.DOTALL)[1]
@@ -108,6 +113,38 @@ class SweepTest(CliTest):
             self.assertGreater(point["plain_step_ns"], 0)
             self.assertGreater(point["planned_step_ns"], 0)
 
+    def test_what_does_not_fit_into_this_machine_is_not_tried(self):
+        """The largest was captured first, for the frontier, and the system ended the tool for lack of memory."""
+        text = self.done(f"sweep {RESNET} --batches 1000000,2,8 --limit 50% --budgets 80% --strategy auto {QUICK} --json out --html page")
+        sweep = json.loads(self.read("out"))
+        self.check(sweep)
+        self.assertEqual([point["plain_estimated"] for point in sweep["batches"]], [False, False, True])
+        small, frontier, large = sweep["batches"]
+        self.assertEqual(sweep["frontier_batch"], 8)
+        self.assertEqual(sweep["limit_bytes"], frontier["plain_peak_bytes"] // 2)
+        slope = (frontier["plain_peak_bytes"] - small["plain_peak_bytes"]) / 6
+        self.assertAlmostEqual(large["plain_peak_bytes"] / (slope * 1e6), 1, delta=0.01)
+        self.assertIn("more than this machine has left: it was not tried", large["fault"])
+        self.assertRegex(text, r"(?m)^1000000 +about \d.* GiB \(does not fit\) .* not tried ")
+        self.assertTrue(sweep["frontier"][0]["fits"])
+
+    def test_nothing_fits_into_this_machine(self):
+        sweep = self.done_json(f"sweep {RESNET} --batches 1000000 --limit 50% --budgets 80% --strategy auto {QUICK}")
+        self.check(sweep)
+        self.assertEqual((sweep["frontier_batch"], sweep["frontier"]), (0, []))
+        self.assertTrue(sweep["batches"][0]["plain_estimated"])
+        self.assertIn("resnet18", sweep["label"])
+
+    def test_progress(self):
+        *shown, left = self.progress_lines(f"sweep {RESNET} --batches 2,4 --budgets 100%,80% --strategy keep_all {QUICK} --threads 1")
+        bars = [line for line in shown if re.match("sweep" + BAR, line)]
+        done = [int(re.search(r"(\d+) %", line)[1]) for line in bars]
+        self.assertEqual(done, sorted(done))
+        self.assertGreater(done[-1], 50)
+        for what in ["batch 2: capturing and measuring", "batch 4: planning inside", "keep_all inside", "largest batch:"]:
+            self.assertTrue([line for line in bars if what in line], (what, shown))
+        self.assertIn("largest batch that fits", left)
+
     def test_the_batch_of_the_frontier(self):
         sweep = self.done_json(f"sweep {RESNET} --batches 4 --batch 2 --budgets 100% --strategy keep_all {QUICK}")
         self.assertEqual((sweep["frontier_batch"], [point["batch"] for point in sweep["batches"]]), (2, [2, 4]))
@@ -145,6 +182,21 @@ class SweepTest(CliTest):
         self.assertTrue(sweep["interrupted"])
         self.assertLess(len(sweep["frontier"]), 80)
         self.assertIn("</html>", self.read("page.html"))
+
+    def test_an_interrupt_before_the_first_point(self):
+        """The page was one of "Trade-off: ", with a limit of 0 B."""
+        process = self.start("sweep resnet50 --batches 8 --limit 50% --time-limit 1000 --json out --html page", stdin=subprocess.DEVNULL)
+        threads = pathlib.Path(f"/proc/{process.pid}/task")
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None and len(list(threads.iterdir())) < 2:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=240)
+        self.assertEqual((process.returncode, error), (INTERRUPTED, b""))
+        sweep = json.loads(self.read("out"))
+        self.assertEqual((sweep["interrupted"], sweep["batches"], sweep["limit_bytes"]), (True, [], 0))
+        self.assertRegex(self.page_title("page"), r"\ATrade-off of resnet50, batch 8, ")
+        self.assertNotIn(b"limit", output)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ SweepReport swept() {
   report.batches.push_back({.batch = 2,
                             .plain = {.fits = true, .peak_bytes = 80 * MiB, .step_ns = 1'000'000'000},
                             .floor_bytes = 30 * MiB,
+                            .budget_bytes = 45 * MiB,
                             .planned = {.fits = true, .peak_bytes = 40 * MiB, .step_ns = 1'250'000'000}});
   report.batches.push_back({.batch = 4,
                             .plain = {.peak_bytes = 160 * MiB},
@@ -51,14 +52,17 @@ TEST(SweepReport, LargestBatchesAreThoseFoundElseThoseTried) {
 TEST(SweepReport, Text) {
   const std::string text = sweep_text(swept());
   for (const char* words : {"limit 100 MiB (given)", "planned: op times", "160 MiB (does not fit)", "2.0/s", "1.6/s",
-                            "about 1 GiB", "batch 64: too large", "of these: 2 plainly, 4 with a plan", "+25.0 %"}) {
+                            "about 1 GiB", "not tried", "batch 64: too large", "planned inside half of the plain peak", "of these: 2 plainly, 4 with a plan", "+25.0 %"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
   }
   SweepReport measured = swept();
   measured.measured = true;
   measured.steps = 3;
   EXPECT_NE(sweep_text(measured).find("measured: 3 real steps"), std::string::npos);
-  EXPECT_NE(sweep_text({.model = "net", .interrupted = true}).find("interrupted"), std::string::npos);
+  const std::string interrupted = sweep_text({.model = "net", .interrupted = true});
+  EXPECT_NE(interrupted.find("interrupted"), std::string::npos);
+  EXPECT_EQ(interrupted.find("limit"), std::string::npos) << "none is known yet: " << interrupted;
+  EXPECT_EQ(interrupted.find("planned inside"), std::string::npos);
 }
 
 TEST(SweepReport, JsonHasNullForWhatIsNotKnown) {
@@ -66,6 +70,8 @@ TEST(SweepReport, JsonHasNullForWhatIsNotKnown) {
   EXPECT_EQ(json["batches"][0]["plain_samples_per_second"], 2.0);
   EXPECT_TRUE(json["batches"][1]["plain_step_ns"].is_null());
   EXPECT_TRUE(json["batches"][2]["planned_peak_bytes"].is_null());
+  EXPECT_TRUE(json["batches"][2]["planned_budget_bytes"].is_null());
+  EXPECT_EQ(json["batches"][0]["planned_budget_bytes"], 45 * MiB);
   EXPECT_TRUE(json["frontier"][1]["time_ratio"].is_null());
   EXPECT_EQ(json["largest_planned_batch"], 4);
   EXPECT_EQ(json["largest_searched"], false);
