@@ -34,7 +34,7 @@ def step(function=None, *, budget, **options):
 
 class Progress(typing.NamedTuple):
     """How far a call is that is not planned yet. stage: "record", "measure", "plan" or "compare". ops_total: 0
-    while nobody knows. spilled_bytes: values of the step that are in a file now."""
+    while nobody knows: in the first recording. spilled_bytes: values of the step that are in a file now."""
 
     stage: str
     ops_done: int
@@ -59,7 +59,7 @@ class Step:
     not fit into the budget (a file without a name; by default in $TMPDIR or /var/tmp). pack: idle values
     may be kept in fewer bytes, where the same bits come back. offload: a folder on a disk; idle values may lie there in a
     file without a name, written and read beside the kernels. watch_memory: use less
-    while the machine or the cgroup is short of memory. progress: called with a Progress, a few times a second, while
+    while the machine or the cgroup is short of memory, as far as there are plans. progress: called with a Progress, a few times a second, while
     a call is recorded, measured, planned and compared; what it raises ends the call, which is undone.
     """
 
@@ -143,8 +143,9 @@ class Step:
     def set_budget(self, budget):
         """Another budget from the next call on: bytes, or with a unit, or a share of what the plain step needs.
 
-        It is planned for, or a plan that was made before is taken; nothing is recorded again. Memory beyond it goes back
-        to the system. Infeasible is raised, and the budget stays, where no plan fits.
+        It is planned for, or a plan that was made before is taken, for every course that is known; nothing is recorded
+        again. Memory beyond it goes back to the system. Infeasible is raised, and the budget stays for all of them, where
+        no plan fits one.
         """
         arguments = _budget_arguments(budget)
         if arguments["budget_share"] is not None:
