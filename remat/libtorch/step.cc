@@ -202,8 +202,6 @@ void Step::Implementation::followed(Variant& variant) {
   }
 }
 
-}
-
 Step::Step(StepFunction function, StepOptions options)
     : implementation_(std::make_unique<Implementation>(
           std::move(function), std::vector<detail::KnownTensor>(), without_update(std::move(options)))) {}
