@@ -158,8 +158,9 @@ int64_t Sweep::estimated_peak_bytes(int64_t batch) const {
   return a.peak_bytes + static_cast<int64_t>(slope * static_cast<double>(batch - a.batch));
 }
 
+// Capturing and measuring hold the plain step's values twice.
 bool Sweep::fits_here(int64_t batch) const {
-  return estimated_peak_bytes(batch) <= detail::available_bytes("/");
+  return estimated_peak_bytes(batch) <= detail::available_bytes("/") / 2;
 }
 
 // Capturing runs the plain step, and who takes more memory than there is gets no error, but is ended by the
@@ -269,12 +270,11 @@ MeasuredSteps Sweep::measure_plan(SweptModel& model, const Plan& made) {
   return measured;
 }
 
-// Capturing needs the memory of the plain step, and some for what measuring puts back.
 void Sweep::too_large(BatchPoint& point, int64_t peak_bytes) {
-  point.plain = {.fits = false, .peak_bytes = peak_bytes};
+  point.plain = {.fits = peak_bytes <= report_.limit_bytes, .peak_bytes = peak_bytes};
   point.plain_estimated = true;
   point.fault = "the plain step needs about " + format_bytes(peak_bytes) +
-                ", more than this machine has left: it was not tried";
+                ", and capturing it twice that, more than this machine has left: it was not tried";
   report_.batches.push_back(std::move(point));
 }
 
@@ -410,8 +410,7 @@ PlannedRun Sweep::run_planned(int64_t batch, int64_t budget_bytes) {
   return run;
 }
 
-// Without coming near the end of the memory that there is: capturing and measuring hold the plain
-// step's values twice.
+// Without coming near the end of the memory that there is: nobody has asked for this size.
 bool Sweep::can_capture(int64_t batch) {
   return keep_all_baseline(graph_at(batch)).peak_bytes < detail::available_bytes("/") / 4;
 }
@@ -424,7 +423,7 @@ LargestBatch Sweep::largest(int64_t searched, SweptStep BatchPoint::*step) const
   LargestBatch found{tried ? 0 : searched, !tried && searched > 0};
   for (const BatchPoint& point : report_.batches) {
     const bool fits = (point.*step).fits || point.plain.fits;
-    if (fits && point.batch > found.batch) found = {point.batch, false};
+    if (fits && point.batch > found.batch) found = {point.batch, point.plain_estimated};
   }
   return found;
 }

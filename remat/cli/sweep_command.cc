@@ -116,8 +116,8 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
   add_csv_option(*command, arguments->exports);
   command->footer(
       "At each batch size the plan gets half of what the plain step needs, the limit where that is less, "
-      "and its floor at least.\nTwo small sizes are captured first. What does not fit into the memory of this machine by their numbers is not "
-      "tried.\nAn interrupt ends it with what there is so far, and exit code 130.");
+      "and its floor at least.\nTwo small sizes are captured first. What this machine has no memory to capture by their numbers, twice that of the "
+      "plain step, is not tried.\nAn interrupt ends it with what there is so far, and exit code 130.");
   command->callback([arguments, &exit_code] {
     exit_code = with_plain_errors([&] { return run(*arguments); });
   });

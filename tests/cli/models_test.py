@@ -6,6 +6,7 @@
 
 import csv
 import json
+import re
 
 import cli_fixture
 from cli_fixture import BAR, ERROR, INFEASIBLE, USAGE, CliTest
