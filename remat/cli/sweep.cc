@@ -221,7 +221,14 @@ void Sweep::sweep_batch(int64_t batch) {
     done_ += 2;
     return;
   }
-  SweptModel model = capture_at(batch);
+  SweptModel model;
+  try {
+    model = capture_at(batch);
+  } catch (const DoesNotFit& found) {
+    too_large(point, found.needed_bytes);
+    done_ += 2;
+    return;
+  }
   done_ += 1;
   if (report_.limit_bytes == 0) {
     report_.model = model_label(at_batch(batch));
