@@ -156,7 +156,8 @@ int run(const FitArguments& arguments) {
     std::string doing;
     options.progress = [&](const std::string& line) { progress.show(doing = line); };
     steps.progress = [&](const StepProgress& made) {
-      if (made.ops_total == 0 || made.stage == StepProgress::Stage::measure || !progress.wanted()) return;
+      if (made.ops_done == 0 || made.stage == StepProgress::Stage::measure || !progress.wanted()) return;
+      if (made.ops_total == 0) return progress.show(detail::concat(doing, ", ", made.ops_done, " ops so far"));
       progress.show(doing, static_cast<double>(made.ops_done) / static_cast<double>(made.ops_total));
     };
     const Fit found = fit([&](int64_t size) { return make_step(arguments, size); }, options, steps);

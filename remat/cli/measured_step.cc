@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iostream>
 #include <limits>
 
 #include "remat/cli/median.h"
+#include "remat/cli/model_task.h"
 #include "remat/cli/optimizer.h"
 #include "remat/core/error.h"
 #include "remat/core/moves.h"
 #include "remat/core/units.h"
+#include "remat/libtorch/available_memory.h"
+#include "remat/libtorch/budget.h"
 #include "remat/libtorch/channel_model.h"
 #include "remat/libtorch/device.h"
 #include "remat/libtorch/measure.h"
@@ -61,12 +65,25 @@ void show(const StepProgress& made, Progress& progress) {
   }
 }
 
-MeasuredStep measure_with_update(const ModelOptions& options, const Offloading& offloading,
-                                 const models::TrainingTask& task, const Batch& batch, Progress& progress) {
+// By a TrainingStep, recorded and planned inside the memory that is left. Without an update it begins without
+// gradients, as a captured step does.
+MeasuredStep measure_by_step(const ModelOptions& options, const std::string& strategy, const Offloading& offloading,
+                             const models::TrainingTask& task, const Batch& batch, Progress& progress) {
   const std::vector<at::Tensor> parameters = task.module->parameters();
-  const auto optimizer = make_optimizer(options.optimizer, parameters);
-  TrainingStep step(task.loss, parameters, task.module->buffers(),
-                    step_with_update([optimizer] { optimizer->step(); }, options.moves.pack, offloading, &progress));
+  std::function<void()> update;
+  LossFunction loss = task.loss;
+  if (options.updates_inside()) {
+    update = [optimizer = make_optimizer(options.optimizer, parameters)] { optimizer->step(); };
+  } else {
+    loss = [&](const Batch& given) {
+      for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+      return task.loss(given);
+    };
+  }
+  TrainingStepOptions stepping = step_with_update(std::move(update), options.moves.pack, offloading, &progress);
+  stepping.strategy = strategy;
+  stepping.budget_of = available_memory();
+  TrainingStep step(std::move(loss), parameters, task.module->buffers(), std::move(stepping));
   call_until_planned(step, batch);
   std::vector<int64_t> times_ns;
   for (int i = 0; i < kTimedSteps; ++i) {
@@ -98,7 +115,7 @@ Offloading open_offloading(const MoveOptions& options) {
 
 Recording capture_task(const models::TrainingTask& task, const Batch& batch, bool pack,
                        const Offloading& offloading, Progress* progress) {
-  CaptureOptions options{.buffers = task.module->buffers(), .pack = pack};
+  CaptureOptions options{.buffers = task.module->buffers(), .most_bytes = bytes_for_a_step(), .pack = pack};
   if (progress != nullptr) {
     progress->show("capturing a step");
     options.progress = [progress](int64_t done, int64_t total) {
@@ -117,7 +134,13 @@ Recording capture_task(const models::TrainingTask& task, const Batch& batch, boo
 
 MeasuredStep capture_and_measure(const ModelOptions& options, const Offloading& offloading,
                                  const models::TrainingTask& task, const Batch& batch, Progress& progress) {
-  if (options.updates_inside()) return measure_with_update(options, offloading, task, batch, progress);
+  if (options.updates_inside()) {
+    try {
+      return measure_by_step(options, "keep_all", offloading, task, batch, progress);
+    } catch (const Infeasible& infeasible) {
+      throw DoesNotFit(infeasible.what(), infeasible.floor_bytes);
+    }
+  }
   MeasuredStep made;
   made.recording = capture_task(task, batch, options.moves.pack, offloading, &progress);
   Measurement measurement =
@@ -130,6 +153,38 @@ MeasuredStep capture_and_measure(const ModelOptions& options, const Offloading& 
   return made;
 }
 
+int64_t bytes_for_a_step() {
+  // What malloc keeps between its blocks: a plain step's resident set is a third larger than what it has asked for.
+  constexpr double kShareOfAvailable = 0.7;
+  return static_cast<int64_t>(kShareOfAvailable * static_cast<double>(detail::available_bytes("/")));
+}
+
+void throw_too_large(const std::string& model) {
+  throw Error(detail::concat("the plain step of ", model, " needs more than the ",
+                             format_bytes(detail::available_bytes("/")),
+                             " that are left here; expected one that fits: make the batch smaller (remat fit finds the "
+                             "largest that trains inside a budget), or train with a TrainingStep, which records "
+                             "inside its budget"));
+}
+
+MeasuredStep measure_within_memory(const ModelOptions& options, const Offloading& offloading,
+                                   const models::TrainingTask& task, const Batch& batch, Progress& progress) {
+  try {
+    return capture_and_measure(options, offloading, task, batch, progress);
+  } catch (const DoesNotFit&) {
+    // Once what it took is gone.
+  }
+  detail::cpu_device().trim();
+  std::cerr << "the plain step of " << model_label(options) << " does not fit into the "
+            << format_bytes(detail::available_bytes("/"))
+            << " that are left here: it is recorded with its values in a file, and timed under a plan" << std::endl;
+  try {
+    return measure_by_step(options, "auto", offloading, task, batch, progress);
+  } catch (const Infeasible&) {
+    throw_too_large(model_label(options));
+  }
+}
+
 TrainingStepOptions step_with_update(std::function<void()> update, bool pack, const Offloading& offloading,
                                      Progress* progress) {
   TrainingStepOptions options;
@@ -138,10 +193,12 @@ TrainingStepOptions step_with_update(std::function<void()> update, bool pack, co
   options.strategy = "keep_all";
   // However long a step takes: its ops are timed now, and the plan is this one.
   options.background_plan_seconds = std::numeric_limits<double>::infinity();
-  options.update = [update = std::move(update)] {
-    const Scope layer("optimizer");
-    update();
-  };
+  if (update) {
+    options.update = [update = std::move(update)] {
+      const Scope layer("optimizer");
+      update();
+    };
+  }
   if (progress != nullptr) {
     options.progress = [progress](const StepProgress& made) { show(made, *progress); };
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "remat/cli/model_source.h"
 #include "remat/cli/progress.h"
@@ -39,9 +40,19 @@ struct MeasuredStep {
   int rounds = 0;
 };
 
-// As options.optimizer has it. With an update inside, parameters are not what they were afterwards.
+// As options.optimizer has it. With an update inside, parameters are not what they were afterwards. Throws DoesNotFit
+// where the plain step needs more memory than there is left.
 MeasuredStep capture_and_measure(const ModelOptions& options, const Offloading& offloading,
                                  const models::TrainingTask& task, const Batch& batch, Progress& progress);
+// The same, of one that does not fit either: a TrainingStep records it with its values in a file, and times its ops under
+// a plan; that is said on standard error. Without a recording then. Throws Error where no plan fits.
+MeasuredStep measure_within_memory(const ModelOptions& options, const Offloading& offloading,
+                                   const models::TrainingTask& task, const Batch& batch, Progress& progress);
+
+// What a recorded or a plain step may take of the memory that is left.
+int64_t bytes_for_a_step();
+// For those that need the plain step: what else can be done with a model that does not fit.
+[[noreturn]] void throw_too_large(const std::string& model);
 
 // The options of a training step that updates inside, with everything kept and a measurement to the
 // end. Says on `progress` how far its first calls are.

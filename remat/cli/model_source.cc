@@ -78,7 +78,7 @@ MeasuredGraph measured_graph(const ModelOptions& options) {
   with_plain_errors([&] {
     const models::TrainingTask task = make_task(options, 1);
     Progress progress;
-    MeasuredStep step = capture_and_measure(options, open_offloading(options.moves), task, task.make_batch(1), progress);
+    MeasuredStep step = measure_within_memory(options, open_offloading(options.moves), task, task.make_batch(1), progress);
     made = {std::move(step.graph), plan_file_of({}), std::move(step.course)};
     return int{kDone};
   });

@@ -221,7 +221,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   add_update_option(*command, arguments->source);
   add_move_options(*command, arguments->source.moves);
   add_offload_option(*command, arguments->source.moves);
-  command->footer("Exits with 3 if the plan does not fit (one budget, one strategy).");
+  command->footer(
+      "Exits with 3 if the plan does not fit (one budget, one strategy).\nThe step of a model that does not fit into "
+      "memory is recorded with its values in a file, and timed under a plan.");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }
 

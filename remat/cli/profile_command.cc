@@ -37,8 +37,8 @@ int run(const ProfileArguments& arguments) {
   {
     Progress progress;
     const models::TrainingTask task = make_task(arguments.model, 1);
-    MeasuredStep step = capture_and_measure(arguments.model, open_offloading(arguments.model.moves), task,
-                                            task.make_batch(1), progress);
+    MeasuredStep step = measure_within_memory(arguments.model, open_offloading(arguments.model.moves), task,
+                                              task.make_batch(1), progress);
     graph = std::move(step.graph);
     report = profile(graph, arguments.depth);
     report.eager_peak_bytes = step.eager_peak_bytes;
@@ -88,6 +88,9 @@ void add_profile_command(CLI::App& app, int& exit_code) {
                    "Write the step, op by op, for ui.perfetto.dev or chrome://tracing");
   add_dot_options(*command, arguments->exports);
   add_csv_option(*command, arguments->exports);
+  command->footer(
+      "A step that does not fit into memory is recorded with its values in a file, and timed under a plan; the time of the "
+      "whole step is then the planned one's.");
   command->callback([arguments, &exit_code] {
     exit_code = with_plain_errors([&] { return run(*arguments); });
   });

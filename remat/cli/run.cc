@@ -208,6 +208,14 @@ void Run::follow(Contestant& contestant, const Plan& made,
 }
 
 bool Run::prepare() {
+  try {
+    return prepare_all();
+  } catch (const DoesNotFit&) {
+    throw_too_large(model_label(options_.model));
+  }
+}
+
+bool Run::prepare_all() {
   prepare_plain();
   int64_t resident_before = trimmed_resident_bytes();
   if (!options_.plan.empty()) {

@@ -65,6 +65,7 @@ class Run {
   };
 
   models::TrainingTask new_task() const;
+  bool prepare_all();
   void prepare_plain();
   std::unique_ptr<PlannedTrainee> new_trainee();
   Contestant planned(const std::string& strategy, std::unique_ptr<PlannedTrainee> trainee);

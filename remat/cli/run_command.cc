@@ -127,7 +127,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
                    "Write one more step, as it was measured, for ui.perfetto.dev or chrome://tracing");
   add_csv_option(*command, arguments->exports);
   command->footer(
-      "Every method trains a model of its own from the same seed; without --optimizer, with SGD and momentum outside of "
+      "The plain step must fit into memory: for one that does not, remat fit finds the largest batch that trains inside a "
+      "budget, and a TrainingStep trains inside its own.\nEvery method trains a model of its own from the same seed; without --optimizer, with SGD and momentum outside of "
       "the step.\nExits with 3 if no plan fits, with 1 if a bit differs or a peak is not as predicted, or if the "
       "saved plan is for something else.");
   command->callback([arguments, &exit_code] {

@@ -285,7 +285,14 @@ void Sweep::sweep_batch(int64_t batch) {
     done_ += 2;
     return;
   }
-  SweptModel model = model_at(batch);
+  SweptModel model;
+  try {
+    model = model_at(batch);
+  } catch (const DoesNotFit& found) {
+    too_large(point, found.needed_bytes);
+    done_ += 2;
+    return;
+  }
   done_ += 1;
   // A share of the peak of the frontier, which comes first.
   if (report_.limit_bytes == 0) report_.limit_bytes = parse_budget(options_.limit, model.plain_peak_bytes);

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "remat/cli/measured_step.h"
 #include "remat/cli/optimizer.h"
 #include "remat/libtorch/allocator.h"
 #include "remat/libtorch/checkpoint.h"
@@ -14,10 +15,15 @@
 namespace remat {
 namespace {
 
-// The most that this thread's requests hold at once.
+// The most that this thread's requests hold at once. Throws DoesNotFit before it is more than there may be.
 class PeakCounter final : public detail::AllocationListener {
  public:
-  void* answer(size_t) override { return nullptr; }
+  explicit PeakCounter(int64_t most_bytes = kNoBudget) : most_bytes_(most_bytes) {}
+  void* answer(size_t bytes) override {
+    const int64_t needed = live_bytes_ + static_cast<int64_t>(bytes);
+    if (needed > most_bytes_) throw DoesNotFit("the plain step does not fit", needed);
+    return nullptr;
+  }
   void allocated(void* address, size_t bytes) override {
     live_[address] = static_cast<int64_t>(bytes);
     live_bytes_ += static_cast<int64_t>(bytes);
@@ -32,6 +38,7 @@ class PeakCounter final : public detail::AllocationListener {
   int64_t peak_bytes = 0;
 
  private:
+  const int64_t most_bytes_;
   std::unordered_map<void*, int64_t> live_;
   int64_t live_bytes_ = 0;
 };
@@ -111,6 +118,8 @@ void Trainee::without_trace(const std::function<void()>& work) {
 void Trainee::warm_up(const Batch& batch) {
   if (warm_) return;
   const int steps = updates_inside_ ? kWarmUpStepsWithUpdate : kWarmUpSteps;
+  PeakCounter counter(bytes_for_a_step());
+  const detail::ListenGuard listen(&counter);
   for (int i = 0; i < steps; ++i) step(batch);
   warm_ = true;
   warmed_up();

@@ -133,7 +133,8 @@ Run record(const LossFunction& loss_of, const Batch& batch,
   const GradientsGuard gradients_before(parameters);
   Run run;
   RecorderOptions recording{.check_mutation = options.check_mutation,
-                            .check_reuse = options.check_reuse};
+                            .check_reuse = options.check_reuse,
+                            .most_bytes = options.most_bytes};
   if (options.progress) {
     const auto known = before == nullptr
                            ? int64_t{0}

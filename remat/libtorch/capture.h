@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 
+#include "remat/core/error.h"
+#include "remat/core/plan.h"
 #include "remat/libtorch/tape.h"
 
 namespace remat {
@@ -17,10 +21,19 @@ struct CaptureOptions {
   // Runs every op whose result may take the place of an input both ways, and fails where the bytes
   // differ. For finding errors in reuse.cc.
   bool check_reuse = false;
+  // Fails with DoesNotFit before the step has more bytes than these at one time, parameters and batch not counted.
+  int64_t most_bytes = kNoBudget;
   bool pack = true;  // look for values that can be kept in fewer bytes (packed_values.h)
   // Called after every op of both runs, with the number of ops so far and of all of them, which is
   // 0 while nobody knows it: in the first run. Must be quick.
   std::function<void(int64_t ops_done, int64_t ops_total)> progress = {};
+};
+
+// The plain step needs more memory than it may have.
+class DoesNotFit : public Error {
+ public:
+  DoesNotFit(const std::string& message, int64_t bytes) : Error(message), needed_bytes(bytes) {}
+  int64_t needed_bytes;  // at least
 };
 
 // Records one training step: `loss_of(batch)`, then backward. Parameters, buffers, gradients and

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "remat/core/plan.h"
 #include "remat/libtorch/allocator.h"
 #include "remat/libtorch/host.h"
 #include "remat/libtorch/intercept.h"
@@ -27,6 +28,7 @@ struct RecorderOptions {
   bool follows = false;
   bool check_mutation = false;  // see CaptureOptions
   bool check_reuse = false;
+  int64_t most_bytes = kNoBudget;  // see CaptureOptions
   const Host* host = nullptr;  // names layers, lines and tensors, if there is one
   // Where the values of the run lie; without one, where LibTorch's allocator puts them.
   std::shared_ptr<SpillPool> pool = {};

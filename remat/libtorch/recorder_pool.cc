@@ -4,6 +4,9 @@
 
 #include <cstring>
 
+#include "remat/core/error.h"
+#include "remat/core/units.h"
+#include "remat/libtorch/capture.h"
 #include "remat/libtorch/followed_tensor.h"
 #include "remat/libtorch/recorder.h"
 
@@ -11,6 +14,12 @@ namespace remat::detail {
 
 void* Recorder::answer(size_t bytes) {
   if (pool() == nullptr) {
+    const int64_t needed = live_bytes_ + static_cast<int64_t>(bytes);
+    if (needed > options_.most_bytes) {
+      throw DoesNotFit(concat("[", options_.verb, "] the plain step needs more than ",
+                              format_bytes(options_.most_bytes), " beside its parameters and its batch"),
+                       needed);
+    }
     return nullptr;
   }
   void* const address = pool()->answer(bytes);
