@@ -157,5 +157,37 @@ TEST(BackgroundPlan, OfAStepEndsWithTheStep) {
   EXPECT_EQ(most, threads_of_process() + 1) << "no plan was made in the background";
 }
 
+// The runner of the new budget was told to time its ops into what the better plan, once it was there, had freed.
+TEST(BackgroundPlan, ThatIsMadeForABudgetOfBeforeLeavesNothingBehind) {
+  constexpr int64_t kMostSteps = 300;
+  FakeDevice device;
+  device.tick_by(1000);
+  Perceptron training;
+  Step step([&](const Batch& batch) { return training(batch); },
+            {.budget_bytes = plain_peak(), .plan_seconds = kPlanSeconds, .background_plan_seconds = 0});
+  std::vector<Tensor> found;
+  const auto run = [&] { found.push_back(step(batch_of(static_cast<int64_t>(found.size())))[0].clone()); };
+  run();
+  run();
+  const int64_t threads = threads_of_process();
+  while (threads_of_process() == threads && static_cast<int64_t>(found.size()) < kMostSteps) {
+    run();
+  }
+  ASSERT_EQ(threads_of_process(), threads + 1) << "no plan was made in the background";
+  step.set_budget_bytes(plain_peak() / 4 * 3);
+  while (threads_of_process() > threads && static_cast<int64_t>(found.size()) < kMostSteps) {
+    run();
+  }
+  for (int i = 0; i < 3; ++i) {
+    run();
+  }
+  EXPECT_EQ(step.report().improved_plans, 0);
+  EXPECT_LE(step.report().peak_bytes, plain_peak() / 4 * 3);
+  std::vector<Tensor> state;
+  const std::vector<Tensor> losses = plain_losses(static_cast<int64_t>(found.size()), state);
+  EXPECT_TRUE(same_bits(found, losses));
+  EXPECT_TRUE(same_bits(left_by(training), state));
+}
+
 }  // namespace
 }  // namespace remat::testing
