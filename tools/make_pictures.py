@@ -66,7 +66,7 @@ def save(picture, path):
 def stills(driver, pages, folder):
     shown = [("profile", "profile", ["Memory over the step", "At the peak"]), ("plan", "plan", ["Before and after"]),
              ("arena", "plan", ["The arena"]), ("update", "gpt", ["Memory over the step"]),
-             ("sweep", "sweep", ["Peak against batch size", "Samples per second against batch size", "Time against budget, batch 32"])]
+             ("sweep", "sweep", ["Peak against batch size", "Time against budget, batch 32"])]
     for scheme, suffix in [("light", ""), ("dark", "_dark")]:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
                                {"features": [{"name": "prefers-color-scheme", "value": scheme}]})

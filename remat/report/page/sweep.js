@@ -141,7 +141,7 @@ function frontierChart(data) {
   return [chart("Time against budget", {
     series: [{}, ...series],
     axes: [{ values: (u, splits) => splits.map((value) => formatBytes(value)), incrs: byteSteps(), space: 90, label: "Budget",
-      labelSize: 22, labelFont: "12px system-ui, sans-serif" }, { size: 72, values: (u, splits) => splits.map((value) => formatChange(value, 1)) }],
+      labelSize: 22, labelFont: "12px system-ui, sans-serif" }, { size: 80, values: (u, splits) => splits.map((value) => formatChange(value, 1)) }],
     scales: { y: { range: [least - 0.02, most + 0.06 * (most - least) + 0.01] } },
   }, [budgets, ...lines], { describe, height: 340 }),
   el("p", { class: "hint" }, "A curve ends where the strategy has no plan that fits." +
