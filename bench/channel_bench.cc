@@ -2,7 +2,7 @@
 // channel_bench: how fast values go to a disk and back, how well the planners' model of that
 // predicts a step that computes meanwhile, and how much slower its kernels get.
 //
-//   channel_bench                     the tables of bench/README.md, in about ten seconds
+//   channel_bench                     two tables, in about ten seconds
 //   channel_bench --folder DIR        on another disk
 //   channel_bench pieces              pieces of other sizes, other numbers of them under way
 //

@@ -18,8 +18,8 @@ struct FileChannelOptions {
   bool prefer_uring = true;   // else blocking calls
   bool direct = true;         // past the page cache, where the file system can do that
 
-  // How requests are cut, and how many pieces are under way at once (bench/README.md has what was
-  // measured).
+  // How requests are cut, and how many pieces are under way at once (`channel_bench pieces` compares
+  // others).
   int64_t piece_bytes = 4 * MiB;
   int64_t depth = 4;
 
