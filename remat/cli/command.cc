@@ -109,15 +109,15 @@ void write_json(const std::string& path, const nlohmann::json& json) {
 
 void show_planning(PlanOptions& options, Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
-  // A search mostly ends well before its limit; with --moves there is no limit, but a number of moves.
-  options.progress = [&progress, start, moves = options.max_moves,
+  // A search mostly ends well before its limit; with --orders there is no limit, but a number of orders.
+  options.progress = [&progress, start, orders = options.max_orders,
                       seconds = options.time_limit_seconds](const PlanProgress& made) {
     if (!progress.wanted()) return;
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     progress.show("planning",
-                  moves > 0 ? static_cast<double>(made.moves) / static_cast<double>(moves)
+                  orders > 0 ? static_cast<double>(made.orders) / static_cast<double>(orders)
                             : elapsed.count() / seconds,
-                  fmt::format("of the time limit; {}: {} moves, best {} at {}", made.strategy, made.moves,
+                  fmt::format("of the time limit; {}: {} orders, best {} at {}", made.strategy, made.orders,
                               format_ns(made.best_time_ns), format_bytes(made.best_peak_bytes)));
   };
 }

@@ -192,7 +192,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->type_name("S")
       ->capture_default_str();
   command
-      ->add_option("--moves", arguments->options.max_moves,
+      ->add_option("--orders", arguments->options.max_orders,
                    "Orders a search may look at; the time is not looked at then")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");

@@ -69,7 +69,7 @@ Plan plan_tighter(const Graph& graph, const PlanOptions& options, const Strategy
 
 // With a limit on orders instead of time, finding addresses has none.
 int64_t place_work(const Graph& graph, const PlanOptions& options, double share) {
-  return options.max_moves > 0 ? Effort::kUnlimited : work_share(graph, options, share);
+  return options.max_orders > 0 ? Effort::kUnlimited : work_share(graph, options, share);
 }
 
 Placement addresses(const Graph& graph, const std::vector<OpId>& order, int64_t enough_bytes, Effort& effort) {

@@ -22,7 +22,7 @@ inline constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
 // The best plan that a planner has found so far, for a progress display.
 struct PlanProgress {
   std::string_view strategy;
-  int64_t moves = 0;  // plans looked at
+  int64_t orders = 0;  // looked at
   int64_t best_peak_bytes = 0;
   int64_t best_time_ns = 0;
 };
@@ -59,7 +59,7 @@ struct PlanOptions {
   bool keep_order = false;           // first runs stay in the order of the graph
   SearchStages stages = {};          // of strategies that search
   // Orders a search may look at. If set, the time is not looked at at all.
-  int64_t max_moves = 0;
+  int64_t max_orders = 0;
   uint64_t seed = 1;                 // same graph, options and seed: same plan
   // Orders of more runs are not built: recompute_all on a deep graph grows quadratically. 0: some
   // millions, for which there is memory.

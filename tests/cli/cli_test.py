@@ -24,7 +24,7 @@ class HelpTest(CliTest):
     def test_help_names_every_option(self):
         expected = {
             "": "plan explain verify --help --version",
-            "plan": "GRAPH --budget --strategy --every-k --time-limit --moves --seed --keep-order "
+            "plan": "GRAPH --budget --strategy --every-k --time-limit --orders --seed --keep-order "
                     "--placed --schedule --html --details --json 1.5GiB 50%",
             "explain": "GRAPH --budget --strategy --value --json",
             "verify": "GRAPH SCHEDULE --budget --json",

@@ -259,7 +259,7 @@ TEST(Explain, EveryStorageOfRandomGraphsWithMoves) {
     testing::add_random_moves(generator, graph);
     const Plan made = verified(graph, {.budget_bytes = keep_all_baseline(graph).peak_bytes * 6 / 10,
                                        .strategy = "search",
-                                       .max_moves = 100});
+                                       .max_orders = 100});
     for (const Explanation& explanation : explain(graph, made)) {
       const auto count = [&](auto wanted) { return std::ranges::count_if(made.order, wanted); };
       const auto moved = [&](MoveKind kind) {

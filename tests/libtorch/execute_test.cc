@@ -50,7 +50,7 @@ TEST_P(ExecuteZoo, TrainsTheSameAtEveryBudget) {
     const Plan made = plan(recording.graph, {.budget_bytes = budget,
                                              .strategy = "search",
                                              .placed = true,
-                                             .max_moves = 60});
+                                             .max_orders = 60});
     if (budget < least) {
       EXPECT_FALSE(made.feasible);
       continue;
@@ -67,7 +67,7 @@ TEST_P(ExecuteZoo, TrainsTheSameAtEveryBudget) {
   }
   EXPECT_GE(executed, 2);
   const Plan at_floor = plan(recording.graph,
-                             {.budget_bytes = least, .strategy = "search", .max_moves = 60});
+                             {.budget_bytes = least, .strategy = "search", .max_orders = 60});
   EXPECT_TRUE(at_floor.feasible);
   PlannedStep step(recording, at_floor);
   EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
@@ -88,7 +88,7 @@ TEST_P(ExecuteStrategy, ItsPlanExecutes) {
     const Plan made = plan(recording.graph, {.budget_bytes = budget,
                                              .strategy = GetParam(),
                                              .time_limit_seconds = 1,
-                                             .max_moves = 60});
+                                             .max_orders = 60});
     PlannedStep step(recording, made);
     EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
   }

@@ -76,7 +76,7 @@ TEST_P(MovesZoo, TrainTheSameWithEachKindOfMove) {
       for (const int64_t budget : budgets) {
         SCOPED_TRACE(::testing::Message() << "pack " << pack << ", offload " << offload << ", " << budget
                                           << " of " << whole << " bytes, floor " << least);
-        const Plan made = plan(allowed.graph, {.budget_bytes = budget, .strategy = "search", .max_moves = 1'000});
+        const Plan made = plan(allowed.graph, {.budget_bytes = budget, .strategy = "search", .max_orders = 1'000});
         ASSERT_TRUE(made.feasible);
         PlannedStep step(allowed, made, channel);
         EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));

@@ -156,7 +156,7 @@ void expect_trains_the_same(const Problem& problem, const std::vector<std::strin
     SCOPED_TRACE(strategy);
     const Plan made = plan(recording.graph, {.budget_bytes = floor(recording.graph).bytes,
                                              .strategy = strategy,
-                                             .max_moves = 100});
+                                             .max_orders = 100});
     PlannedStep step(recording, made);
     EXPECT_TRUE(same_bits(train(problem, std::ref(step)), plain));
   }

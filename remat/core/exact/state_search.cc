@@ -177,7 +177,7 @@ class Search {
   void expand(size_t id) {
     const OpSet run = states_[id].run;
     if (const std::optional<size_t> free = free_op(states_[id])) {
-      finish_move(id, *free, {}, Counts(states_[id].counts));
+      finish_run(id, *free, {}, Counts(states_[id].counts));
       return;
     }
     const Counts& useful = useful_from(run);
@@ -310,7 +310,7 @@ class Search {
   void forget(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before,
               const std::vector<size_t>& spare, size_t next, int64_t excess) {
     if (excess <= 0) {
-      finish_move(id, o, ending, before);
+      finish_run(id, o, ending, before);
       return;
     }
     int64_t left = 0;
@@ -339,7 +339,7 @@ class Search {
     return shared;
   }
 
-  void finish_move(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before) {
+  void finish_run(size_t id, size_t o, const std::vector<size_t>& ending, const Counts& before) {
     const Op& op = graph_.ops[o];
     const bool first = !has(states_[id].run, o);
     State next;

@@ -11,8 +11,8 @@
 namespace remat {
 
 // The exact optimum of small graphs, by best-first search (A*) over every plan that the plan language
-// can express. A state is which ops have run and how many copies of each value are there; a move
-// runs an op, for the first time or again:
+// can express. A state is which ops have run and how many copies of each value are there; a step
+// from one to another runs an op, for the first time or again:
 //
 //     ran f1        f2       ran f1 f2     f3 does not fit      ran f1 f2 f3
 //     there a1   ────────▶   a1 a2      ────────────────────▶   a2 a3     or   a1 a3

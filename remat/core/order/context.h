@@ -20,7 +20,7 @@ namespace remat {
 //     insert   make a value again right before a use, with what that needs on the way       repair.h
 //              or pack it, or offload it, while it is idle (moves.h)
 //     erase    drop a re-run: its users take the value from where it was made before        reruns.h
-//     move     run an op earlier or later                                                  reorder.h
+//     shift    run an op earlier or later                                                  reorder.h
 //     retime   begin and end transfers so that no op waits for them                      transfers.h
 //
 // and every order that comes out has been evaluated as a whole, so that nothing is estimated but

@@ -7,15 +7,15 @@
 #include <optional>
 #include <utility>
 
-#include "remat/core/order/moves.h"
+#include "remat/core/order/shifts.h"
 
 namespace remat {
 namespace {
 
-constexpr size_t kFarthestMove = 256;
-constexpr int64_t kEvaluationsToPrepare = 5;  // as many take as long as to prepare OrderMoves
-constexpr int64_t kWorkPerMove = 24;          // and one for each place that is passed
-// A move changes the overflow by whole values, however little there is of it. So the heat is at least that
+constexpr size_t kFarthestShift = 256;
+constexpr int64_t kEvaluationsToPrepare = 5;  // as many take as long as to prepare OrderShifts
+constexpr int64_t kWorkPerShift = 24;          // and one for each place that is passed
+// A shift changes the overflow by whole values, however little there is of it. So the heat is at least that
 // of an overflow of this part of the budget.
 constexpr double kLeastOverflow = 0.05;
 constexpr double kAnyWorse = std::numeric_limits<double>::infinity();
@@ -27,13 +27,13 @@ struct Shift {
 };
 
 // Charged though nothing can be moved: in a chain no op can, and trying must end.
-std::optional<Shift> random_move(Random& random, const OrderMoves& moves, Effort& effort) {
-  const size_t from = random.below(moves.size());
+std::optional<Shift> random_shift(Random& random, const OrderShifts& shifts, Effort& effort) {
+  const size_t from = random.below(shifts.size());
   const bool later = (random.next() & 1) != 0;
-  const size_t farthest = moves.reach(from, later);
-  effort.spend(kWorkPerMove);
+  const size_t farthest = shifts.reach(from, later);
+  effort.spend(kWorkPerShift);
   if (farthest == 0) return std::nullopt;
-  const size_t distance = 1 + random.below(std::min(farthest, 1 + random.below(kFarthestMove)));
+  const size_t distance = 1 + random.below(std::min(farthest, 1 + random.below(kFarthestShift)));
   effort.spend(static_cast<int64_t>(distance));
   return Shift{from, later ? from + distance : from - distance};
 }
@@ -42,41 +42,41 @@ std::optional<Shift> random_move(Random& random, const OrderMoves& moves, Effort
 
 void reorder(SearchContext& context, FoundOrder& found, int64_t work, Effort& effort, double heat) {
   if (context.keep_order || found.fits) return;
-  OrderMoves moves(context.graph, context.cost, context.passing, found.order, context.budget_bytes);
+  OrderShifts shifts(context.graph, context.cost, context.passing, found.order, context.budget_bytes);
   Effort own = effort.part(work);
-  own.spend(kEvaluationsToPrepare * OrderCost::kWorkPerOp * static_cast<int64_t>(moves.size()));
+  own.spend(kEvaluationsToPrepare * OrderCost::kWorkPerOp * static_cast<int64_t>(shifts.size()));
   const double hot =
-      heat * std::max(moves.overflow(), kLeastOverflow * static_cast<double>(context.budget_bytes));
-  double least = moves.overflow();
-  bool at_least = false;  // the moves are there now, and found.order is not yet
+      heat * std::max(shifts.overflow(), kLeastOverflow * static_cast<double>(context.budget_bytes));
+  double least = shifts.overflow();
+  bool at_least = false;  // the shifts are made, and found.order is not yet
   while (least > 0 && !own.exhausted()) {
     const double cooling = 1.0 - own.progress();
-    const std::optional<Shift> move = random_move(context.random, moves, own);
-    if (!move) continue;
+    const std::optional<Shift> shift = random_shift(context.random, shifts, own);
+    if (!shift) continue;
     const double tolerance = -std::log(kNoZero + context.random.unit()) * hot * cooling * cooling;
-    if (!moves.try_move(move->from, move->to, tolerance)) continue;
-    if (moves.overflow() < least) {
-      least = moves.overflow();
+    if (!shifts.try_shift(shift->from, shift->to, tolerance)) continue;
+    if (shifts.overflow() < least) {
+      least = shifts.overflow();
       at_least = true;
-    } else if (at_least && moves.overflow() > least) {
+    } else if (at_least && shifts.overflow() > least) {
       // Only now is it worth a copy: most improvements are followed by another one.
-      moves.try_move(move->to, move->from, kAnyWorse);
-      found.order = moves.order();
-      moves.try_move(move->from, move->to, kAnyWorse);
+      shifts.try_shift(shift->to, shift->from, kAnyWorse);
+      found.order = shifts.order();
+      shifts.try_shift(shift->from, shift->to, kAnyWorse);
       at_least = false;
     }
   }
-  found = context.start(at_least ? moves.order() : std::move(found.order), effort);
+  found = context.start(at_least ? shifts.order() : std::move(found.order), effort);
 }
 
 void flatten(SearchContext& context, FoundOrder& found, int64_t line_bytes, int64_t tries,
              Effort& effort) {
-  OrderMoves moves(context.graph, context.cost, context.passing, found.order, line_bytes);
+  OrderShifts shifts(context.graph, context.cost, context.passing, found.order, line_bytes);
   for (int64_t i = 0; i < tries && !effort.exhausted(); ++i) {
-    const std::optional<Shift> move = random_move(context.random, moves, effort);
-    if (move) moves.try_move(move->from, move->to, 0, found.cost.peak_bytes);
+    const std::optional<Shift> shift = random_shift(context.random, shifts, effort);
+    if (shift) shifts.try_shift(shift->from, shift->to, 0, found.cost.peak_bytes);
   }
-  found = context.start(moves.order(), effort);
+  found = context.start(shifts.order(), effort);
 }
 
 }  // namespace remat

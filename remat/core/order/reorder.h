@@ -18,7 +18,7 @@ inline constexpr double kMildHeat = 0.02;
 void reorder(SearchContext& context, FoundOrder& found, int64_t work, Effort& effort,
              double heat = kMildHeat);
 
-// Tries so many moves and keeps those after which no more lies above `line_bytes`, summed over
+// Tries so many shifts and keeps those after which no more lies above `line_bytes`, summed over
 // positions. The peak does not rise.
 void flatten(SearchContext& context, FoundOrder& found, int64_t line_bytes, int64_t tries,
              Effort& effort);

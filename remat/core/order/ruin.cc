@@ -26,7 +26,7 @@ constexpr size_t kTimesAsWide = 4;
 // How often the first one taken out must not be put back at once.
 constexpr double kTabu = 0.7;
 
-// Before: moves towards an order with less above a random line, in parts of the budget.
+// Before: shifts towards an order with less above a random line, in parts of the budget.
 constexpr double kLowestLine = 0.8;
 constexpr double kLineRange = 0.2;
 // After: how often runs are reordered before anything is inserted, and for how many orders' work. A graph of

@@ -15,7 +15,7 @@ namespace remat {
 // while without a better order it goes back to the best.
 class Ruin {
  public:
-  // `flatten`: before each round, moves runs so that less lies close to the budget.
+  // `flatten`: before each round, shifts runs so that less lies close to the budget.
   Ruin(SearchContext& context, Effort& effort, bool flatten = true)
       : context_(context), effort_(effort), flatten_(flatten), repair_(context, effort) {}
 

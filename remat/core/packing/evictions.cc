@@ -78,22 +78,22 @@ class Evictions {
   }
 
   Offsets run(Effort& effort) {
-    int64_t best_move = 0;
+    int64_t best_turn = 0;
     while (!now_.evicted.empty() || now_.seen < waiting_.size()) {
       if (effort.exhausted()) return std::move(best_.offset);
-      ++move_;
+      ++turn_;
       looks_ = 0;
       place(next());
       if (now_.better_than(best_)) {
         if (now_.seen > best_.seen) std::ranges::fill(evictions_, 1);
         best_ = now_;
-        best_move = move_;
+        best_turn = turn_;
         looks_ += static_cast<int64_t>(now_.offset.size()) / kCopiesPerLook;
-      } else if (move_ - best_move > kPatience) {
+      } else if (turn_ - best_turn > kPatience) {
         now_ = best_;
-        best_move = move_;
+        best_turn = turn_;
       }
-      effort.spend(kWorkPerMove * (1 + looks_ / kLooksPerMove));
+      effort.spend(kWorkPerTurn * (1 + looks_ / kLooksPerTurn));
     }
     return std::move(now_.offset);
   }
@@ -144,7 +144,7 @@ class Evictions {
       ++evictions_[o];
     }
     now_.offset[i] = offset;
-    protected_until_[i] = move_ + kProtection + static_cast<int64_t>(random_() % (kProtection + 1));
+    protected_until_[i] = turn_ + kProtection + static_cast<int64_t>(random_() % (kProtection + 1));
   }
 
   // The offset where evicting what is in the way costs least: the lowest (for an item that stays to
@@ -193,7 +193,7 @@ class Evictions {
       if (obstacle.low >= highest) continue;
       const size_t o = static_cast<size_t>(obstacle.item);
       const int64_t price =
-          price_[o] * evictions_[o] + (protected_until_[o] > move_ ? kProtectedPrice : 0);
+          price_[o] * evictions_[o] + (protected_until_[o] > turn_ ? kProtectedPrice : 0);
       edges_.push_back({std::max<int64_t>(-1, obstacle.low), price});
       if (obstacle.high <= highest) edges_.push_back({obstacle.high, -price});
     }
@@ -203,10 +203,10 @@ class Evictions {
     });
   }
 
-  static constexpr int64_t kPatience = 500;   // moves
-  static constexpr int64_t kProtection = 10;  // moves
-  static constexpr int64_t kWorkPerMove = 160;  // and as much again for each so many looks
-  static constexpr int64_t kLooksPerMove = 8;
+  static constexpr int64_t kPatience = 500;   // turns: items placed
+  static constexpr int64_t kProtection = 10;  // turns
+  static constexpr int64_t kWorkPerTurn = 160;  // and as much again for each so many looks
+  static constexpr int64_t kLooksPerTurn = 8;
   static constexpr int64_t kCopiesPerLook = 16;
   // Thousands of these still fit into a sum.
   static constexpr int64_t kProtectedPrice = int64_t{1} << 48;
@@ -217,11 +217,11 @@ class Evictions {
   // By item: its area, as a whole number so that what was added can be taken away exactly; never 0.
   std::vector<int64_t> price_;
   std::vector<int64_t> evictions_;        // by item, from 1 on: a factor of its price
-  std::vector<int64_t> protected_until_;  // by item: the move up to which evicting it costs most
+  std::vector<int64_t> protected_until_;  // by item: the turn up to which evicting it costs most
   std::vector<int32_t> waiting_;          // the items without an offset at the start
   State now_;
   State best_;
-  int64_t move_ = 0;
+  int64_t turn_ = 0;
   int64_t looks_ = 0;
   std::vector<Obstacle> obstacles_;
   std::vector<Edge> edges_;

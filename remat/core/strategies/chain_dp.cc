@@ -288,7 +288,7 @@ class ChainPlanner {
     if (!options_.progress) return;
     const Found& found = *best();
     options_.progress({.strategy = "chain_dp",
-                       .moves = tried_,
+                       .orders = tried_,
                        .best_peak_bytes = found.peak_bytes,
                        .best_time_ns = found.time_ns});
   }

@@ -287,7 +287,7 @@ class Mutwo {
     }
     if (options_.progress) {
       options_.progress({.strategy = "mutwo",
-                         .moves = static_cast<int64_t>(count),
+                         .orders = static_cast<int64_t>(count),
                          .best_peak_bytes = best.peak_bytes,
                          .best_time_ns = best.time_ns});
     }

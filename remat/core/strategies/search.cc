@@ -300,7 +300,7 @@ class Searcher {
   void report(const FoundOrder& found) const {
     if (!options_.progress) return;
     options_.progress({.strategy = "search",
-                       .moves = context_.evaluations,
+                       .orders = context_.evaluations,
                        .best_peak_bytes = found.cost.peak_bytes,
                        .best_time_ns = found.cost.time_ns});
   }

@@ -9,7 +9,7 @@
 
 #include "remat/core/graph_text.h"
 #include "remat/core/order/cost.h"
-#include "remat/core/order/moves.h"
+#include "remat/core/order/shifts.h"
 #include "remat/core/rewrite.h"
 #include "tests/testing/moving_step.h"
 #include "tests/testing/property_count.h"
@@ -81,7 +81,7 @@ TEST(Passing, NothingThatUsesACopyPassesItsOffload) {
   EXPECT_EQ(reach({reader, offload}, 0), 1u);
 }
 
-TEST(Passing, EqualsTheLimitsOfOrderMovesAmongMoves) {
+TEST(Passing, EqualsTheLimitsOfOrderShiftsAmongMoves) {
   const uint64_t graphs = testing::property_graphs(300);
   for (uint64_t seed = 0; seed < graphs; ++seed) {
     std::mt19937_64 generator(seed);
@@ -91,11 +91,11 @@ TEST(Passing, EqualsTheLimitsOfOrderMovesAmongMoves) {
     Passing passing(graph);
     const std::vector<OpId> order =
         testing::with_random_moves(generator, graph, testing::random_order(generator, graph, 10), 30);
-    const OrderMoves moves(graph, cost, passing, order, 0);
+    const OrderShifts shifts(graph, cost, passing, order, 0);
     for (size_t from = 0; from < order.size(); ++from) {
       for (const bool later : {false, true}) {
         const size_t reach = passing.reach(order, from, later);
-        ASSERT_EQ(moves.reach(from, later), reach) << "seed " << seed << ", run " << from;
+        ASSERT_EQ(shifts.reach(from, later), reach) << "seed " << seed << ", run " << from;
         // As far as it may go, the order is as legal as before.
         std::vector<OpId> moved = order;
         const size_t to = later ? from + reach : from - reach;
@@ -107,8 +107,8 @@ TEST(Passing, EqualsTheLimitsOfOrderMovesAmongMoves) {
   }
 }
 
-// Two ways to the same answer: OrderMoves finds the limits of all runs in one pass over an order.
-TEST(Passing, EqualsTheLimitsOfOrderMoves) {
+// Two ways to the same answer: OrderShifts finds the limits of all runs in one pass over an order.
+TEST(Passing, EqualsTheLimitsOfOrderShifts) {
   int64_t free = 0, bound = 0;
   const int64_t graphs = static_cast<int64_t>(testing::property_graphs(1'000));
   for (uint64_t seed = 0; seed < static_cast<uint64_t>(graphs); ++seed) {
@@ -117,11 +117,11 @@ TEST(Passing, EqualsTheLimitsOfOrderMoves) {
     const OrderCost cost(graph);
     Passing passing(graph);
     const std::vector<OpId> order = testing::random_order(generator, graph, 10);
-    const OrderMoves moves(graph, cost, passing, order, 0);
+    const OrderShifts shifts(graph, cost, passing, order, 0);
     for (size_t from = 0; from < order.size(); ++from) {
       for (const bool later : {false, true}) {
         const size_t reach = passing.reach(order, from, later);
-        ASSERT_EQ(moves.reach(from, later), reach) << "seed " << seed << ", run " << from;
+        ASSERT_EQ(shifts.reach(from, later), reach) << "seed " << seed << ", run " << from;
         ++(reach > 0 ? free : bound);
       }
     }

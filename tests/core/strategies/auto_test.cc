@@ -25,7 +25,7 @@ TEST(Auto, LosesToNoOtherStrategy) {
     const auto planned = [&](std::string_view strategy) {
       return plan(graph, {.budget_bytes = budget,
                           .strategy = std::string(strategy),
-                          .max_moves = 300});
+                          .max_orders = 300});
     };
     const Plan best = planned("auto");
     EXPECT_EQ(testing::plan_fault(graph, best, budget), "") << seed;

@@ -67,7 +67,7 @@ Graph layered_graph(int layers, int width, uint64_t seed) {
 Plan plan_at(const Graph& graph, double share, int64_t moves) {
   const double peak = static_cast<double>(keep_all_baseline(graph).peak_bytes);
   const int64_t budget = static_cast<int64_t>(share * peak);
-  Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_moves = moves});
+  Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_orders = moves});
   EXPECT_FALSE(verify(graph, rewrite(graph, made.order), made.feasible ? budget : made.peak_bytes));
   return made;
 }

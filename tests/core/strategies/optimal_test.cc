@@ -74,7 +74,7 @@ TEST(Optimal, IsBestOnLargerGraphs) {
       const Plan found = plan(graph, {.budget_bytes = budget,
                                       .strategy = "optimal",
                                       .keep_order = keep_order,
-                                      .max_moves = 150'000});
+                                      .max_orders = 150'000});
       ASSERT_TRUE(found.feasible);
       EXPECT_EQ(testing::plan_fault(graph, found, budget), "");
       EXPECT_TRUE(!others.feasible || found.time_ns <= others.time_ns);
@@ -109,7 +109,7 @@ TEST(Optimal, SaysWhereNothingFitsInTheGivenOrder) {
               "op use2 optimizer kind=k time_ns=1 reads=big2 creates=c2:1\n");
   const Graph graph = parse_graph(text);
   const Plan found =
-      plan(graph, {.budget_bytes = budget, .strategy = "optimal", .max_moves = 50'000});
+      plan(graph, {.budget_bytes = budget, .strategy = "optimal", .max_orders = 50'000});
   ASSERT_TRUE(found.feasible);
   EXPECT_EQ(testing::plan_fault(graph, found, budget), "");
   EXPECT_EQ(found.note.find("no plan fits in the given order: proven"), 0u) << found.note;

@@ -18,7 +18,7 @@ namespace search_test {
 TEST(Search, EndsOnAChainInWhichNoOpCanMove) {
   const Graph graph = testing::chain_graph(std::vector<testing::Layer>(100));
   const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
-  const Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_moves = 500});
+  const Plan made = plan(graph, {.budget_bytes = budget, .strategy = "search", .max_orders = 500});
   EXPECT_TRUE(made.feasible);
 }
 
@@ -38,7 +38,7 @@ TEST(Search, IsRightWithoutAnyOfItsStages) {
     const int64_t least = floor(graph).bytes;
     for (const int64_t budget : {least - 1, (3 * least + keep_all_baseline(graph).peak_bytes) / 4}) {
       for (const auto stage : kAll) {
-        PlanOptions options{.budget_bytes = budget, .max_moves = 300};
+        PlanOptions options{.budget_bytes = budget, .max_orders = 300};
         options.stages.*stage = false;
         EXPECT_EQ(testing::plan_fault(graph, plan(graph, options), budget), "") << seed;
       }
@@ -55,8 +55,8 @@ TEST(Search, GoesOnFromAPlanForMore) {
     const Graph graph = testing::random_graph(generator);
     const int64_t least = floor(graph).bytes;
     const int64_t more = (least + keep_all_baseline(graph).peak_bytes) / 2;
-    const PlanOptions options{.budget_bytes = (least + more) / 2, .max_moves = 300};
-    const Plan before = plan(graph, {.budget_bytes = more, .strategy = "search", .max_moves = 300});
+    const PlanOptions options{.budget_bytes = (least + more) / 2, .max_orders = 300};
+    const Plan before = plan(graph, {.budget_bytes = more, .strategy = "search", .max_orders = 300});
     Effort effort;
     const Plan after = continue_search(graph, options, before.order, effort);
     EXPECT_EQ(testing::plan_fault(graph, after, options.budget_bytes), "") << seed;

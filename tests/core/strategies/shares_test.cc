@@ -41,13 +41,13 @@ TEST(Shares, AreOfTheTimeLimit) {
 TEST(Shares, LetTheSearchLookAtTheOrdersItIsGiven) {
   const Case made = recomputing_case();
   const int64_t order_work = OrderCost::kWorkPerOp * static_cast<int64_t>(made.graph.ops.size());
-  EXPECT_EQ(work_share(made.graph, {.max_moves = 10}, kSearchShare), 10 * order_work);
+  EXPECT_EQ(work_share(made.graph, {.max_orders = 10}, kSearchShare), 10 * order_work);
 }
 
 TEST(Shares, EndWithTheCpuTimeOfTheWholePlan) {
   EXPECT_TRUE(effort_of_plan({.time_limit_seconds = 0}).out_of_cpu());
   EXPECT_FALSE(effort_of_plan({.time_limit_seconds = 100}).out_of_cpu());
-  EXPECT_FALSE(effort_of_plan({.time_limit_seconds = 0, .max_moves = 1}).out_of_cpu());
+  EXPECT_FALSE(effort_of_plan({.time_limit_seconds = 0, .max_orders = 1}).out_of_cpu());
 }
 
 // Everything is paid by the whole: the floor, the search, the bound.

@@ -49,7 +49,7 @@ TEST(Strategies, KeepTheirPromiseOnRandomGraphs) {
         const Plan made = plan(graph, {.budget_bytes = budget,
                                        .strategy = std::string(strategy.name),
                                        .keep_order = seed % 2 == 0,
-                                       .max_moves = 50});
+                                       .max_orders = 50});
         ASSERT_EQ(testing::plan_fault(graph, made, budget), "");
         if (made.placement) {
           ASSERT_EQ(made.placement->arena_bytes, made.placement->max_live_bytes);
@@ -92,7 +92,7 @@ TEST(Strategies, KeepTheirPromiseOnRandomGraphsWithMoves) {
         const Plan made = plan(graph, {.budget_bytes = budget,
                                        .strategy = std::string(strategy.name),
                                        .keep_order = seed % 2 == 0,
-                                       .max_moves = 50});
+                                       .max_orders = 50});
         ASSERT_EQ(testing::plan_fault(graph, made, budget), "");
         feasible[strategy.name] += made.feasible;
         const bool moves = std::ranges::any_of(made.order, [&](OpId id) { return graph.is_move(id); });
@@ -122,7 +122,7 @@ TEST(Strategies, SameInputGivesTheSamePlan) {
     for (const Strategy& strategy : strategies()) {
       const PlanOptions options{.budget_bytes = budget,
                                 .strategy = std::string(strategy.name),
-                                .max_moves = 2'000};
+                                .max_orders = 2'000};
       EXPECT_EQ(plan(graph, options).order, plan(graph, options).order) << strategy.name;
     }
   }
@@ -134,7 +134,7 @@ TEST(Plan, KeepOrderKeepsTheOrderOfFirstRuns) {
     const Graph graph = testing::random_graph(generator);
     const int64_t budget = (floor(graph).bytes + keep_all_baseline(graph).peak_bytes) / 2;
     const Plan made = plan(
-        graph, {.budget_bytes = budget, .strategy = "search", .keep_order = true, .max_moves = 2'000});
+        graph, {.budget_bytes = budget, .strategy = "search", .keep_order = true, .max_orders = 2'000});
     ASSERT_EQ(testing::plan_fault(graph, made, budget), "") << "seed " << seed;
     size_t first_runs = 0;
     std::vector<bool> seen(graph.ops.size(), false);
@@ -154,7 +154,7 @@ TEST(Plan, PlacedPlansFitWithTheirAddresses) {
     const Graph graph = testing::random_graph(generator);
     const int64_t budget = (floor(graph).bytes * 2 + keep_all_baseline(graph).peak_bytes) / 3;
     const Plan made = plan(
-        graph, {.budget_bytes = budget, .strategy = "search", .placed = true, .max_moves = 500});
+        graph, {.budget_bytes = budget, .strategy = "search", .placed = true, .max_orders = 500});
     if (!made.feasible) continue;
     ++placed;
     ASSERT_TRUE(made.placement) << "seed " << seed;

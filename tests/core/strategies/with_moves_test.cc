@@ -66,7 +66,7 @@ std::vector<OpId> without_dead(const Graph& graph, std::vector<OpId> order) {
 PlanOptions quick(int64_t budget_bytes, std::string strategy = "search") {
   return {.budget_bytes = budget_bytes,
           .strategy = std::move(strategy),
-          .max_moves = 200};
+          .max_orders = 200};
 }
 
 // Floor - 1, floor, between, ample.
@@ -366,7 +366,7 @@ class ResNetWithChannel : public ::testing::Test {
   }
   static Plan planned(const Graph& graph, const std::string& strategy) {
     const int64_t budget = keep_all_baseline(graph).peak_bytes / 3;
-    Plan made = plan(graph, {.budget_bytes = budget, .strategy = strategy, .max_moves = 20'000});
+    Plan made = plan(graph, {.budget_bytes = budget, .strategy = strategy, .max_orders = 20'000});
     EXPECT_EQ(testing::plan_fault(graph, made, budget), "");
     return made;
   }

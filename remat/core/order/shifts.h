@@ -13,16 +13,16 @@
 
 namespace remat {
 
-// One order whose runs are moved earlier and later, many times: a move costs what lies between the two
+// One order whose runs are shifted earlier and later, many times: a shift costs what lies between the two
 // places, not the whole order. What `OrderCost` says of the order is held up to date.
 //
 //     order     f1   f2   f3   b3            A run may pass runs that neither make what it needs nor
-//               │     └────▶┘  │             need what it makes. Moved within these limits, every
+//               │     └────▶┘  │             need what it makes. Shifted within these limits, every
 //     a1 live   ├──────────────┤             copy has the same users as before: only the first of
 //                                            them and the last can change.
-class OrderMoves {
+class OrderShifts {
  public:
-  OrderMoves(const Graph& graph, const OrderCost& cost, const Passing& passing,
+  OrderShifts(const Graph& graph, const OrderCost& cost, const Passing& passing,
              std::span<const OpId> order, int64_t budget_bytes);
 
   size_t size() const { return order_.size(); }
@@ -33,9 +33,9 @@ class OrderMoves {
   // How far the run at `from` can go, in places.
   size_t reach(size_t from, bool later) const;
 
-  // Moves the run at `from` to `to`, within its reach, unless the overflow grew by more than
+  // Shifts the run at `from` to `to`, within its reach, unless the overflow grew by more than
   // `tolerance` or a position it passes came to more than `most_bytes`. Says whether it did.
-  bool try_move(size_t from, size_t to, double tolerance,
+  bool try_shift(size_t from, size_t to, double tolerance,
                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
  private:
@@ -95,7 +95,7 @@ class OrderMoves {
   std::vector<int64_t> resident_;  // by position
   std::vector<int64_t> left_;      // by position: bytes that stay when the run is over
   double overflow_ = 0;
-  // Of the move at work.
+  // Of the shift at work.
   std::vector<Change> changes_;
   std::vector<std::pair<int64_t, int64_t>> trial_;  // resident, left
   std::vector<Sharing> taken_;

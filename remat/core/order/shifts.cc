@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remat/core/order/moves.h"
+#include "remat/core/order/shifts.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ constexpr int32_t kNone = -1;
 
 }  // namespace
 
-OrderMoves::OrderMoves(const Graph& graph, const OrderCost& cost, const Passing& passing,
+OrderShifts::OrderShifts(const Graph& graph, const OrderCost& cost, const Passing& passing,
                        std::span<const OpId> order, int64_t budget_bytes)
     : budget_bytes_(budget_bytes), external_bytes_(graph.external_bytes()) {
   op_.assign(order.begin(), order.end());
@@ -25,7 +25,7 @@ OrderMoves::OrderMoves(const Graph& graph, const OrderCost& cost, const Passing&
   find_bytes(graph);
 }
 
-std::vector<OpId> OrderMoves::order() const {
+std::vector<OpId> OrderShifts::order() const {
   std::vector<OpId> ops;
   for (const Run run : order_) ops.push_back(op_[static_cast<size_t>(run)]);
   return ops;
@@ -33,7 +33,7 @@ std::vector<OpId> OrderMoves::order() const {
 
 // A run takes a value from the copy in which it was made last, and an update turns it into the next
 // version in the same copy.
-void OrderMoves::find_copies(const OrderCost& cost) {
+void OrderShifts::find_copies(const OrderCost& cost) {
   std::vector<std::vector<Copy>> holding(
       cost.value_count());  // by value, the one made last at the end
   std::vector<std::vector<Run>> touchers;
@@ -80,7 +80,7 @@ void OrderMoves::find_copies(const OrderCost& cost) {
   }
 }
 
-void OrderMoves::find_limits(const Passing& passing) {
+void OrderShifts::find_limits(const Passing& passing) {
   std::vector<std::vector<Run>> before(op_.size()), after(op_.size());
   TouchOrder<Run> touches(passing.thing_count());
   for (size_t i = 0; i < op_.size(); ++i) {
@@ -98,7 +98,7 @@ void OrderMoves::find_limits(const Passing& passing) {
   }
 }
 
-void OrderMoves::find_bytes(const Graph& graph) {
+void OrderShifts::find_bytes(const Graph& graph) {
   grows_.resize(op_.size(), 0);
   frees_.resize(op_.size(), 0);
   besides_.resize(op_.size(), 0);
@@ -116,7 +116,7 @@ void OrderMoves::find_bytes(const Graph& graph) {
   }
 }
 
-int64_t OrderMoves::shared_bytes(Run run) {
+int64_t OrderShifts::shared_bytes(Run run) {
   const auto begin = static_cast<size_t>(sharing_start_[static_cast<size_t>(run)]);
   const auto end = static_cast<size_t>(sharing_start_[static_cast<size_t>(run) + 1]);
   const auto ends_here = [&](const Sharing& pair) {
@@ -129,7 +129,7 @@ int64_t OrderMoves::shared_bytes(Run run) {
   return bytes;
 }
 
-size_t OrderMoves::reach(size_t from, bool later) const {
+size_t OrderShifts::reach(size_t from, bool later) const {
   const Run run = order_[from];
   if (later) {
     size_t limit = order_.size();
@@ -141,7 +141,7 @@ size_t OrderMoves::reach(size_t from, bool later) const {
   return from - limit;
 }
 
-void OrderMoves::set_last(Copy copy, Run run) {
+void OrderShifts::set_last(Copy copy, Run run) {
   const auto at = static_cast<size_t>(copy);
   const Run old = last_[at];
   const auto shared = [&](Run of) { besides_[static_cast<size_t>(of)] += shared_bytes(of); };
@@ -154,8 +154,8 @@ void OrderMoves::set_last(Copy copy, Run run) {
   besides_[static_cast<size_t>(run)] -= shared_bytes(run);
 }
 
-// Of what the run touches, the last toucher may be another one once it has moved.
-void OrderMoves::find_changes(Run run, size_t from, size_t to) {
+// Of what the run touches, the last toucher may be another one once it is shifted.
+void OrderShifts::find_changes(Run run, size_t from, size_t to) {
   changes_.clear();
   for (const Copy copy : touched_[run]) {
     const auto at = static_cast<size_t>(copy);
@@ -178,7 +178,7 @@ void OrderMoves::find_changes(Run run, size_t from, size_t to) {
   }
 }
 
-bool OrderMoves::try_move(size_t from, size_t to, double tolerance, int64_t most_bytes) {
+bool OrderShifts::try_shift(size_t from, size_t to, double tolerance, int64_t most_bytes) {
   const Run run = order_[from];
   find_changes(run, from, to);
   const size_t low = std::min(from, to);
