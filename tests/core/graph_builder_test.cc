@@ -63,5 +63,25 @@ TEST(GraphBuilder, NumbersExternalsFirstWhereverTheyAreDeclared) {
   EXPECT_EQ(graph.ops[1].reads, (std::vector<Value>{{StorageId{2}, 0}, {StorageId{1}, 0}}));
 }
 
+TEST(OpSpec, LikeAnOpIsEverythingButItsStorages) {
+  Op op;
+  op.name = "f";
+  op.phase = Phase::backward;
+  op.kind = "aten::dropout";
+  op.scope = "layer1";
+  op.time_ns = 3;
+  op.workspace_bytes = 4;
+  op.random = op.once = true;
+  op.reads = {{StorageId{0}, 0}};
+  GraphBuilder builder;
+  OpSpec spec = OpSpec::like(op);
+  EXPECT_TRUE(spec.reads.empty());
+  builder.op(std::move(spec));
+  const Graph graph = std::move(builder).build();
+  Op made = graph.op(OpId{0});
+  made.reads = op.reads;
+  EXPECT_EQ(made, op);
+}
+
 }  // namespace graph_builder_test
 }  // namespace remat

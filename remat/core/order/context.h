@@ -106,4 +106,18 @@ struct SearchContext {
   void find_moves(const SearchSettings& settings);
 };
 
+// While it lives, the search is for another budget.
+class OtherBudget {
+ public:
+  OtherBudget(SearchContext& context, int64_t budget_bytes)
+      : context_(context), before_bytes_(std::exchange(context.budget_bytes, budget_bytes)) {}
+  ~OtherBudget() { context_.budget_bytes = before_bytes_; }
+  OtherBudget(const OtherBudget&) = delete;
+  OtherBudget& operator=(const OtherBudget&) = delete;
+
+ private:
+  SearchContext& context_;
+  int64_t before_bytes_;
+};
+
 }  // namespace remat

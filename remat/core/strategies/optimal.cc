@@ -16,12 +16,12 @@
 #include "remat/core/error.h"
 #include "remat/core/exact/bound.h"
 #include "remat/core/exact/linear_model.h"
-#include "remat/core/exact/state_search.h"
 #include "remat/core/order/context.h"
 #include "remat/core/order/repair.h"
 #include "remat/core/order/reruns.h"
 #include "remat/core/order/ruin.h"
 #include "remat/core/rewrite.h"
+#include "remat/core/strategies/all_states.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
 #include "remat/core/strategies/window_search.h"
@@ -33,7 +33,6 @@ namespace {
 using detail::concat;
 
 constexpr std::string_view kName = "optimal";
-constexpr size_t kMostlyComplete = 32;  // ops, up to which a longer look at all states mostly ends
 constexpr int64_t kPolishWork = 20'000'000;  // about 50 ms
 constexpr size_t kMostWindowOps = 600;  // more are seldom solved in their share of the default limit
 
@@ -41,12 +40,6 @@ bool better(const Plan& a, const Plan& b) {
   if (a.feasible != b.feasible) return a.feasible;
   if (!a.feasible) return a.peak_bytes < b.peak_bytes;
   return a.time_ns < b.time_ns;
-}
-
-// state_search takes the best of several places for a result, rewrite the first.
-bool one_place_each(const Graph& graph) {
-  return std::all_of(graph.ops.begin(), graph.ops.end(),
-                     [](const Op& op) { return op.reuse.size() <= 1; });
 }
 
 class Optimal {
@@ -193,15 +186,6 @@ class Optimal {
 };
 
 }  // namespace
-
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options,
-                                    Effort& effort) {
-  if (!one_place_each(graph)) return {};
-  const bool worth_it = graph.ops.size() <= kMostlyComplete;
-  Effort own = effort.part(work_share(graph, options, worth_it ? kAllStatesShare : kStatesShare));
-  return search_states(graph, options.budget_bytes, own,
-                       {.freedom = options.keep_order ? Freedom::given_order : Freedom::any_order});
-}
 
 Plan plan_best(const Graph& graph, const PlanOptions& options, Effort& effort) {
   return Optimal(graph, options, effort).plan();

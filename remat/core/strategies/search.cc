@@ -23,6 +23,7 @@
 #include "remat/core/order/repair.h"
 #include "remat/core/order/reruns.h"
 #include "remat/core/order/ruin.h"
+#include "remat/core/strategies/all_states.h"
 #include "remat/core/strategies/early_updates.h"
 #include "remat/core/strategies/shares.h"
 #include "remat/core/strategies/strategies.h"
@@ -238,11 +239,14 @@ class Searcher {
   // From an order to a part of the budget, by re-runs and other orders in turn.
   void lower(const std::vector<OpId>& order, double part, FoundOrder& lowest) {
     Effort effort = effort_.part(reorder_work());
-    context_.budget_bytes = static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes));
-    FoundOrder found = context_.start(order, effort);
-    repair(found, effort);
-    context_.budget_bytes = options_.budget_bytes;
-    consider(context_.start(std::move(found.order), effort), lowest);
+    std::vector<OpId> lowered;
+    {
+      const OtherBudget aim(context_, static_cast<int64_t>(part * static_cast<double>(options_.budget_bytes)));
+      FoundOrder found = context_.start(order, effort);
+      repair(found, effort);
+      lowered = std::move(found.order);
+    }
+    consider(context_.start(std::move(lowered), effort), lowest);
   }
 
   // Where re-runs help no more, another order may.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "remat/core/effort.h"
-#include "remat/core/exact/state_search.h"
 #include "remat/core/plan.h"
 
 namespace remat {
@@ -46,10 +45,6 @@ Plan plan_local_search(const Graph& graph, const PlanOptions& options, Effort& e
 // then searched for a small part of the time limit. Not feasible if it gets stuck.
 Plan continue_search(const Graph& graph, const PlanOptions& options, std::vector<OpId> order,
                      Effort& effort);
-
-// search_states() with the freedom that the options leave, for as many states as their share of the
-// time limit allows. Not complete where it does not apply.
-StateSearchResult search_all_states(const Graph& graph, const PlanOptions& options, Effort& effort);
 
 // The longest order that may be built.
 int64_t most_runs(const PlanOptions& options);

@@ -82,6 +82,7 @@ TEST(Bound, PeakIsBelowTheFloorOfSmallGraphs) {
 
 // 0.002 %: 2 of 100,000; below 50,000 nothing but the bound itself will do.
 TEST(Bound, IsAttainedByWhatIsAsGood) {
+  EXPECT_DOUBLE_EQ(settling_percent(), 0.002);
   EXPECT_TRUE(attains(100'000, 100'000));
   EXPECT_TRUE(attains(100'000, 99'998));
   EXPECT_FALSE(attains(100'000, 99'997));

@@ -136,5 +136,17 @@ channel write_bytes_per_s=1000000000 read_bytes_per_s=1000000000 latency_ns=0
   EXPECT_EQ(found.order, order);
 }
 
+// What fits comes first; of what fits, the faster; of what does not, what needs less.
+TEST(FoundOrder, BetterIsFasterWhereBothFit) {
+  const auto found = [](bool fits, int64_t time_ns, int64_t peak_bytes) {
+    return FoundOrder{.order = {}, .cost = {.peak_bytes = peak_bytes, .time_ns = time_ns}, .fits = fits};
+  };
+  EXPECT_TRUE(better(found(true, 9, 9), found(false, 1, 1)));
+  EXPECT_FALSE(better(found(false, 1, 1), found(true, 9, 9)));
+  EXPECT_TRUE(better(found(true, 1, 9), found(true, 2, 1)));
+  EXPECT_TRUE(better(found(false, 9, 1), found(false, 1, 2)));
+  EXPECT_FALSE(better(found(true, 1, 1), found(true, 1, 2))) << "equally good";
+}
+
 }  // namespace context_test
 }  // namespace remat
