@@ -70,7 +70,8 @@ class MovesSearch {
     // plans that only recompute may take a hundred times as long there.
     const auto poor = [&] { return !best.fits || best.cost.time_ns - first.once_ns > first.once_ns / kPoorPart; };
     if (poor()) {
-      Effort more = effort_.part(std::min(kPoorWork, work_share(graph_, options_, kPoorShare)));
+      const int64_t share = work_share(graph_, options_, kPoorShare);
+      Effort more = effort_.part(options_.max_orders > 0 ? kPoorWork : std::min(kPoorWork, share));
       for (size_t i = 0; i < starts && poor(); ++i) {
         try_start(given_order(graph_), kChannelPrices[i], more, best, best_price);
       }
