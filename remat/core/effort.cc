@@ -47,7 +47,8 @@ Effort Effort::part_of_time(double share) {
   const double now = thread_cpu_seconds();
   double end = std::numeric_limits<double>::infinity();
   for (const Effort* payer = this; payer != nullptr; payer = payer->parent_) end = std::min(end, payer->cpu_end_);
-  return Effort(this, kUnlimited, now + share * (end - now));
+  const int64_t work = static_cast<int64_t>(share * static_cast<double>(left()));
+  return Effort(this, work, now + share * (end - now));
 }
 
 bool Effort::exhausted() {

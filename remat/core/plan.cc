@@ -38,7 +38,7 @@ bool may_move(const Strategy& strategy, const Graph& graph) {
 
 Plan plan_recomputing(const Strategy& strategy, const Graph& graph, const PlanOptions& options,
                       Effort& effort) {
-  Effort own = effort.part_of_time(kWithoutMovesTime);
+  Effort own = effort.part_of_time(kWithoutMovesPart);
   return strategy.plan(without_moves(graph), options, own);
 }
 
@@ -84,7 +84,7 @@ int64_t needed_bytes(const Graph& graph, const Plan& plan) {
 // it needs with addresses.
 Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enough, Effort& effort) {
   Plan lowest = plan_for_floor(graph, options, effort);
-  Effort placing = effort.part(place_work(graph, options, kLowestPlaceShare));
+  Effort placing = effort.part(place_work(graph, options, kPlaceShare));
   lowest.placement = addresses(graph, lowest.order, enough, placing);
   const int64_t needed = needed_bytes(graph, lowest);
   lowest.feasible = needed <= options.budget_bytes;
@@ -95,8 +95,7 @@ Plan lowest_placed(const Graph& graph, const PlanOptions& options, int64_t enoug
 }
 
 // Whether the plan, or one for a little less wherever the addresses need more than the live bytes, has
-// addresses inside the budget. All tries share the effort; looking for the addresses of one takes at most
-// two thirds of what is left, so that a plan for less can follow.
+// addresses inside the budget. All tries share the effort.
 bool place_inside(const Graph& graph, const PlanOptions& options, const Strategy& strategy, Plan& plan,
                   int64_t enough, Effort& effort) {
   constexpr int kAttempts = 6;  // more were never needed
@@ -106,7 +105,7 @@ bool place_inside(const Graph& graph, const PlanOptions& options, const Strategy
   const std::optional<Floor> least = plan.floor;
   for (int attempt = 0; plan.peak_bytes <= options.budget_bytes && attempt < kAttempts; ++attempt) {
     if (!plan.placement) {
-      Effort placing = effort.part(effort.left() / 3 * 2);
+      Effort placing = effort.part(place_work(graph, options, kPlaceShare));
       plan.placement = addresses(graph, plan.order, enough, placing);
     }
     const int64_t needed = needed_bytes(graph, plan);
@@ -133,7 +132,7 @@ Plan chosen_among_moves(const Graph& graph, Plan plan) {
 
 Plan plan_placed(const Graph& graph, const PlanOptions& options, const Strategy& strategy,
                  Effort& whole) {
-  Effort effort = whole.part_of_time(kAboveFloorTime);
+  Effort effort = whole.part_of_time(kAboveFloorPart);
   const int64_t enough =
       options.budget_bytes == kNoBudget ? 0 : options.budget_bytes - graph.external_bytes();
   std::optional<Plan> recomputing;

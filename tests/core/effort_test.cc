@@ -62,6 +62,7 @@ TEST(Effort, ThatIsAPartOfTheTimeLeavesTheRest) {
   EXPECT_FALSE(whole.part().out_of_cpu());
   Effort counted;
   EXPECT_FALSE(counted.part_of_time(0.5).out_of_cpu());  // half of no end is none
+  EXPECT_EQ(Effort::of_work(100).part_of_time(0.75).left(), 75);
   Effort over(0.0);
   EXPECT_TRUE(over.part_of_time(0.5).out_of_cpu());
 }

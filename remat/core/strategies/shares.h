@@ -14,7 +14,8 @@ namespace remat {
 //
 //     states 0.1, search 0.2 to 0.3, bound 0.08, windows 0.25, packing 9 tries of 0.03        about 1
 //     moves: search, the lowest plan, and a second try where what they found is poor        up to 1.4 more
-//     addresses that must fit, all tries together, and those of the lowest plan             up to 1.6 more
+//     addresses that must fit, all tries together                                           up to 2.2 more
+//     those of the lowest plan, where nothing else fits                                     up to 0.8 more
 //
 // and a plan ends at four in any case, as work: before the clock does, but on a machine that is slower than the
 // counted work supposes. What does not depend on the limit comes on top: the searches of floor(), some 0.2 s.
@@ -25,13 +26,13 @@ inline constexpr double kWindowShare = 0.25;
 inline constexpr double kBoundShare = 0.08;
 inline constexpr double kMovesShare = 0.2;      // where a graph has moves, beyond the others
 inline constexpr double kPoorShare = 1.0;       // where what moves found is poor, beyond that
-// Of the CPU time, where it ends a plan: the plan that only recomputes must leave some for moves.
-inline constexpr double kWithoutMovesTime = 0.75;
-// Of the CPU time, likewise: what is left is for the lowest plan, where no search has found one that fits.
-inline constexpr double kAboveFloorTime = 0.8;
+// Of what ends a plan: the one that only recomputes must leave some of it for moves, ...
+inline constexpr double kWithoutMovesPart = 0.75;
+// ... and all searches for the lowest plan, where none has found one that fits.
+inline constexpr double kAboveFloorPart = 0.8;
 inline constexpr double kPackingShare = 0.03;   // for each of a few tries
-inline constexpr double kInsideShare = 1.2;     // for a plan whose addresses fit, all tries together
-inline constexpr double kLowestPlaceShare = 0.4;  // for the addresses of the lowest plan, where none was found
+inline constexpr double kInsideShare = 2.2;     // for a plan whose addresses fit, all tries together
+inline constexpr double kPlaceShare = 0.8;      // of that, for the addresses of one plan; and of the lowest
 inline constexpr double kContinueShare = 0.05;  // to go on from a plan, for each of a few tries
 
 // For a whole plan: everything that is done for it is a part of this. Ends with four times the time limit, in
