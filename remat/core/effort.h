@@ -42,7 +42,8 @@ class Effort {
   // So much work of this one, which pays for it and must outlive it.
   Effort part(int64_t work = kUnlimited) { return Effort(this, work); }
 
-  // Ends with this share of the CPU time that is left, so that the rest is there for what comes after it.
+  // Ends with this share of the CPU time and of the work that are left, so that the rest is there for what comes
+  // after it.
   Effort part_of_time(double share);
 
   void spend(int64_t work) {

@@ -12,9 +12,10 @@ namespace remat {
 // Shares of the time limit, as work. They were chosen by what a plan gains from more of it (bench/README.md) and
 // add up, for a plan that uses up each of them, to
 //
-//     states 0.1, search 0.2 to 0.3, bound 0.08, windows 0.25, packing 9 tries of 0.03        about 1
+//     states 0.1, search 0.2 to 0.3, bound 0.08, windows 0.25, packing 9 tries of 0.03        about 1,
+//     half as much again close to the floor
 //     moves: search, the lowest plan, and a second try where what they found is poor        up to 1.4 more
-//     addresses that must fit, all tries together                                           up to 2.2 more
+//     addresses that must fit, all tries together                                           up to 2.6 more
 //     those of the lowest plan, where nothing else fits                                     up to 0.8 more
 //
 // and a plan ends at four in any case, as work: before the clock does, but on a machine that is slower than the
@@ -29,9 +30,9 @@ inline constexpr double kPoorShare = 1.0;       // where what moves found is poo
 // Of what ends a plan: the one that only recomputes must leave some of it for moves, ...
 inline constexpr double kWithoutMovesPart = 0.75;
 // ... and all searches for the lowest plan, where none has found one that fits.
-inline constexpr double kAboveFloorPart = 0.8;
+inline constexpr double kAboveFloorPart = 0.9;
 inline constexpr double kPackingShare = 0.03;   // for each of a few tries
-inline constexpr double kInsideShare = 2.2;     // for a plan whose addresses fit, all tries together
+inline constexpr double kInsideShare = 2.6;     // for a plan whose addresses fit, all tries together
 inline constexpr double kPlaceShare = 0.8;      // of that, for the addresses of one plan; and of the lowest
 inline constexpr double kContinueShare = 0.05;  // to go on from a plan, for each of a few tries
 

@@ -148,5 +148,17 @@ TEST(FoundOrder, BetterIsFasterWhereBothFit) {
   EXPECT_FALSE(better(found(true, 1, 1), found(true, 1, 2))) << "equally good";
 }
 
+TEST(OtherBudget, HoldsWhileItLives) {
+  const Graph graph = parse_graph("remat-graph 1\nop f forward kind=k time_ns=1 creates=a:8\noutput a\n");
+  SearchContext context(graph, {.budget_bytes = 8});
+  Effort effort;
+  {
+    const OtherBudget less(context, 7);
+    EXPECT_FALSE(context.start(given_order(graph), effort).fits);
+  }
+  EXPECT_EQ(context.budget_bytes, 8);
+  EXPECT_TRUE(context.start(given_order(graph), effort).fits);
+}
+
 }  // namespace context_test
 }  // namespace remat
