@@ -2,6 +2,7 @@
 // Budgets that change between calls: because the program says so, or because memory is short.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "remat/core/error.h"
@@ -316,24 +317,33 @@ TEST(MemoryPressure, ThatNoPlanCanFollowEndsAtTheFloor) {
   const int64_t floor = least_budget(step);
   step.set_budget_bytes(floor + floor / 20);
   device.pressure = {.left_bytes = 0};
-  step(batch_of(2));
+  const std::string end = "there is no plan for less than ";
+  const auto ended = [&] {
+    return std::ranges::any_of(notices, [&](const std::string& each) { return each.find(end) != std::string::npos; });
+  };
+  int64_t calls = 2;
+  while (!ended() && calls < 20) {  // a search may go lower than the one that reported the floor
+    step(batch_of(calls++));
+  }
+  ASSERT_TRUE(ended());
   const int64_t least = step.report().budget_bytes;
   EXPECT_LT(least, floor + floor / 20);
-  EXPECT_GE(least, floor);
-  ASSERT_EQ(notices.size(), 2u);
-  EXPECT_NE(notices[0].find("there is no plan for less than " + format_bytes(least)), std::string::npos) << notices[0];
-  EXPECT_NE(notices[1].find("the budget goes from"), std::string::npos) << notices[1];
-  const auto looks_in_call = [&](int64_t i) {
+  EXPECT_TRUE(std::ranges::any_of(notices, [&](const std::string& each) {
+    return each.find(end + format_bytes(least)) != std::string::npos;
+  })) << notices.back();
+  EXPECT_NE(notices.back().find("the budget goes from"), std::string::npos) << notices.back();
+  const size_t said = notices.size();
+  const auto looks_in_call = [&] {
     const int64_t before = looks;
-    step(batch_of(i));
+    step(batch_of(calls++));
     return looks - before;
   };
-  const int64_t looks_while_short = looks_in_call(3);  // there is no plan for less: none is looked for
+  const int64_t looks_while_short = looks_in_call();  // there is no plan for less: none is looked for
   EXPECT_EQ(step.report().budget_bytes, least);
-  EXPECT_EQ(notices.size(), 2u);
+  EXPECT_EQ(notices.size(), said);
   device.pressure = {.left_bytes = 100 * plain_peak(), .stalled_percent = 1};
-  EXPECT_EQ(looks_while_short, looks_in_call(4));
-  EXPECT_EQ(step.report().planned_steps, 3);
+  EXPECT_EQ(looks_while_short, looks_in_call());
+  EXPECT_EQ(step.report().planned_steps, calls - 2);
 }
 
 TEST(MemoryPressure, IsLookedAtOnlyIfAskedFor) {
